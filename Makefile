@@ -1,0 +1,56 @@
+# Verbs: demo, test, bench, lint. Everything happens in a virtual environment of the project's own.
+
+PYTHON ?= python3
+VENV ?= .venv
+# Arguments for pytest, e.g.  make test ARGS="tests/unit -k hostlist"
+ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# What an installation is made from: a change in any of it installs again.
+SOURCES := pyproject.toml setup.py $(shell find gsched slurmd_compat cli \
+	-name '*.py' -o -name '*.pyi' -o -name '*.pyx' -o -name '*.pxi' -o -name '*.[ch]' \
+	-o -name '*.json' | grep -v '_core\.c$$')
+
+.PHONY: demo test bench lint clean
+
+demo: $(VENV)/.installed
+	PATH="$(CURDIR)/$(BIN):$$PATH" tools/demo.sh
+
+# A plain installation, so the tests see what a user gets; `pytest` and not `python -m pytest`,
+# which would import the source tree without its compiled core.
+test: $(VENV)/.tested
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest $(ARGS)
+
+bench: $(VENV)/.tested
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest --benchmark-enable --benchmark-only bench $(ARGS)
+
+lint: $(VENV)/.linted
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict gsched
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "gsched needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@command -v $${CC:-cc} >/dev/null || \
+	  { echo "gsched needs a C compiler to build (Debian and Ubuntu: apt-get install build-essential python3-dev)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "'$(PYTHON) -m venv' failed (Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+
+$(VENV)/.installed: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) install -q .
+	@touch $@
+
+$(VENV)/.tested: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) install -q '.[test]'
+	@touch $(VENV)/.installed $@
+
+$(VENV)/.linted: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) install -q '.[test,lint]'
+	@touch $(VENV)/.installed $(VENV)/.tested $@
+
+clean:
+	rm -rf build dist *.egg-info $(VENV) gsched/_core.c
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

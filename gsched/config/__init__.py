@@ -1,0 +1,1 @@
+"""slurm.conf, gres.conf, cgroup.conf and topology.conf, read into one typed Config."""

@@ -1,0 +1,1 @@
+"""The controller daemon: one loop that feeds the ledger."""

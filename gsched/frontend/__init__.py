@@ -1,0 +1,1 @@
+"""Warm workers that run command lines and answer typed requests."""

@@ -1,0 +1,1 @@
+"""The pure state machine: a command in, events and instructions out."""

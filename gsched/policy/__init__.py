@@ -1,0 +1,1 @@
+"""Associations, QOS, limits, fair share and usage."""

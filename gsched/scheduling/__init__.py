@@ -1,0 +1,1 @@
+"""Pure decisions: order, limits, placement, backfill plan, verdicts."""

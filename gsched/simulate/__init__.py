@@ -1,0 +1,1 @@
+"""Ledger, scheduling and agents under a virtual clock."""

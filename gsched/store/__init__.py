@@ -1,0 +1,1 @@
+"""Durable records in LMDB behind one small interface."""

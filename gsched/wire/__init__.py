@@ -1,0 +1,1 @@
+"""Messages, framing, sockets, identity and keys."""

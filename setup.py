@@ -1,0 +1,147 @@
+"""The compiled parts: the Cython core, the step supervisor and the fake NVML library.
+
+Everything that can be said in pyproject.toml is said there.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+from setuptools import Command, Distribution, Extension, setup
+from setuptools.command.build import build
+
+CORE = "gsched/_core.pyx"
+
+STEPD = "slurmd_compat.stepd"
+FAKE_NVML = "slurmd_compat.fake_nvml"
+
+#: package -> (file to make in it, extra flags before the sources, libraries after them)
+NATIVE: dict[str, tuple[str, list[str], list[str]]] = {
+    STEPD: ("stepd", [], ["-lutil"]),
+    FAKE_NVML: (
+        "libnvidia-ml.so.1",
+        ["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
+        ["-lpthread"],
+    ),
+}
+
+
+def core_extensions() -> list[Extension]:
+    """The Cython core as one stable-ABI module; none while its source is absent."""
+    if not Path(CORE).exists():
+        return []
+    # Imported late: Cython is a build requirement of this extension alone.
+    from Cython.Build import cythonize
+
+    extension = Extension(
+        "gsched._core",
+        sources=[CORE],
+        depends=sorted(glob.glob("gsched/core/*.pxi")),
+        define_macros=[("Py_LIMITED_API", "0x030B0000")],
+        py_limited_api=True,
+        extra_compile_args=["-O3"],
+    )
+    modules: list[Extension] = cythonize([extension], language_level=3)
+    return modules
+
+
+def native_sources(package: str) -> list[str]:
+    """The C files of a package, relative to the project."""
+    return sorted(glob.glob(f"{package.replace('.', '/')}/*.c"))
+
+
+class BuildNative(Command):
+    """Compile the C program and the C library that lie inside packages."""
+
+    description = "compile the C parts that are not Python extensions"
+    user_options: list[tuple[str, str | None, str]] = []
+
+    #: Set by setuptools for editable installs: the results then lie beside their sources.
+    editable_mode = False
+
+    def initialize_options(self) -> None:
+        self.build_lib: str | None = None
+
+    def finalize_options(self) -> None:
+        self.set_undefined_options("build_py", ("build_lib", "build_lib"))
+
+    def _source_dir(self, package: str) -> str:
+        return self.get_finalized_command("build_py").get_package_dir(package)  # type: ignore[attr-defined]
+
+    def _built(self) -> list[str]:
+        return [package for package in NATIVE if native_sources(package)]
+
+    def _target(self, package: str) -> str:
+        name = NATIVE[package][0]
+        if self.editable_mode:
+            return os.path.join(self._source_dir(package), name)
+        assert self.build_lib is not None
+        return os.path.join(self.build_lib, *package.split("."), name)
+
+    def run(self) -> None:
+        for package in self._built():
+            self._compile(package, self._target(package))
+
+    def _compile(self, package: str, target: str) -> None:
+        _, flags, libraries = NATIVE[package]
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        # A new file under the old name: a running program keeps its own text.
+        temporary = f"{target}.new.{os.getpid()}"
+        command = [
+            *shlex.split(os.environ.get("CC", "cc")),
+            *("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-D_GNU_SOURCE"),
+            *shlex.split(os.environ.get("CFLAGS", "")),
+            *flags,
+            *("-o", temporary),
+            *native_sources(package),
+            *shlex.split(os.environ.get("LDFLAGS", "")),
+            *libraries,
+        ]
+        print(shlex.join(command), flush=True)
+        try:
+            subprocess.run(command, check=True)
+            os.replace(temporary, target)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+    def get_source_files(self) -> list[str]:
+        files = []
+        for package in NATIVE:
+            files += native_sources(package)
+            files += sorted(glob.glob(f"{package.replace('.', '/')}/*.h"))
+        return files
+
+    def get_outputs(self) -> list[str]:
+        return [self._target(package) for package in self._built()]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        if not self.editable_mode:
+            return {}
+        assert self.build_lib is not None
+        return {
+            os.path.join(self.build_lib, *package.split("."), NATIVE[package][0]): self._target(
+                package
+            )
+            for package in self._built()
+        }
+
+
+class BinaryDistribution(Distribution):
+    """Wheels hold machine code even while the Cython core is absent."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+build.sub_commands.append(("build_native", None))
+
+setup(
+    distclass=BinaryDistribution,
+    ext_modules=core_extensions(),
+    cmdclass={"build_native": BuildNative},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

@@ -1,0 +1,1 @@
+"""A C library with the ABI of NVML, described by a topology file."""

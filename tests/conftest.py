@@ -1,0 +1,47 @@
+"""What all tests share: where the shared folder is, and what a machine must offer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def shared_folder() -> Path | None:
+    """The folder of transcripts, traces and load scripts, or None where it is absent.
+
+    GSCHED_SHARED names it; a relative value is taken from the project's root.
+    """
+    path = (ROOT / os.environ.get("GSCHED_SHARED", "../shared")).resolve()
+    return path if (path / "golden").is_dir() else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, with one clear line each, what this machine cannot run."""
+    no_shared = shared_folder() is None
+    not_root = os.geteuid() != 0
+    for item in items:
+        if no_shared and item.get_closest_marker("shared"):
+            item.add_marker(
+                pytest.mark.skip(reason="the shared folder is absent (set GSCHED_SHARED)")
+            )
+        if not_root and item.get_closest_marker("root"):
+            item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The shared folder; the test is skipped where it is absent."""
+    path = shared_folder()
+    if path is None:
+        pytest.skip("the shared folder is absent (set GSCHED_SHARED)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def project_root() -> Path:
+    """The root of the source tree."""
+    return ROOT
