@@ -1,0 +1,21 @@
+"""The nouns: jobs, nodes, requests and placements, as msgspec structs."""
+
+from gsched.model.job import Job, JobSpec, NodeAlloc, Shape, Usage
+from gsched.model.node import Gpu, Node, NodeUse, Verdict
+from gsched.model.states import Hold, JobState, NodeFlag, Phase
+
+__all__ = [
+    "Gpu",
+    "Hold",
+    "Job",
+    "JobSpec",
+    "JobState",
+    "Node",
+    "NodeAlloc",
+    "NodeFlag",
+    "NodeUse",
+    "Phase",
+    "Shape",
+    "Usage",
+    "Verdict",
+]

@@ -1,0 +1,235 @@
+"""What is known of a job. Records are msgspec arrays: new fields only at the end, with defaults."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gsched.model.states import Hold, JobState, Phase
+
+
+class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The request, normalised once at submission: how much of what, in which arrangement.
+
+    Jobs with equal shapes (and partition) form one request class.
+    """
+
+    #: node count asked for; max_nodes 0 means "no upper bound but what ntasks needs"
+    min_nodes: int = 1
+    max_nodes: int = 0
+    #: True when the user named a node count (-N); shows in the environment and in scontrol
+    nodes_set: bool = False
+    #: tasks in all; 0 when not named (then one per node, or what --ntasks-per-node gives)
+    ntasks: int = 0
+    ntasks_per_node: int = 0
+    cpus_per_task: int = 1
+    cpus_per_task_set: bool = False
+    #: --mincpus
+    min_cpus_node: int = 0
+    #: memory in MB; at most one of the three is not None; 0 means all memory of the node
+    mem_per_node: int | None = None
+    mem_per_cpu: int | None = None
+    mem_per_gpu: int | None = None
+    #: GPUs; 0 means not asked in that form. gres_* tell how it was said (for display)
+    gpus_per_node: int = 0
+    gpus_per_task: int = 0
+    gpus_per_socket: int = 0
+    gpus_total: int = 0
+    #: GPU type ("" any); the same for all forms in this release
+    gpu_type: str = ""
+    #: 0 share, 1 whole nodes (--exclusive), 2 --exclusive=user
+    exclusive: int = 0
+    #: constraint expression as given ("" none)
+    features: str = ""
+    #: node names, expanded; all of them must be in the allocation
+    nodelist: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    cpus_per_gpu: int = 0
+    tmp_disk_mb: int = 0
+    contiguous: bool = False
+    #: -S/--core-spec, --sockets-per-node, --cores-per-socket, --threads-per-core; 0 not asked
+    sockets_per_node: int = 0
+    cores_per_socket: int = 0
+    threads_per_core: int = 0
+    ntasks_per_socket: int = 0
+    ntasks_per_core: int = 0
+    ntasks_per_gpu: int = 0
+    oversubscribe: bool = False
+
+
+class JobSpec(msgspec.Struct, array_like=True, gc=False):
+    """What the user submitted, after normalising: never changed but by `scontrol update`."""
+
+    name: str = "sbatch"
+    shape: Shape = Shape()
+    #: partitions in the order given; () takes the default partition
+    partitions: tuple[str, ...] = ()
+    account: str = ""
+    qos: str = ""
+    #: seconds; None: the partition's default; 0: unlimited
+    time_limit: int | None = None
+    time_min: int | None = None
+    #: epoch seconds; 0: at once
+    begin: int = 0
+    deadline: int = 0
+    nice: int = 0
+    #: priority set with --priority; None: computed
+    priority: int | None = None
+    hold: bool = False
+    #: None: the cluster's JobRequeue
+    requeue: bool | None = None
+    reboot: bool = False
+    work_dir: str = "/"
+    #: file name patterns as given ("" default); expanded on the node
+    std_in: str = ""
+    std_out: str = ""
+    std_err: str = ""
+    #: "", "append" or "truncate"
+    open_mode: str = ""
+    umask: int = 0o022
+    #: script path as shown in Command= ("" for --wrap and standard input)
+    command: str = ""
+    args: tuple[str, ...] = ()
+    submit_line: str = ""
+    alloc_node: str = ""
+    alloc_sid: int = 0
+    comment: str = ""
+    admin_comment: str = ""
+    wckey: str = ""
+    dependency: str = ""
+    array: str = ""
+    reservation: str = ""
+    licenses: str = ""
+    mail_type: int = 0
+    mail_user: str = ""
+    #: --signal: number, seconds before the end, True for the batch shell only (B:)
+    signal_num: int = 0
+    signal_before: int = 60
+    signal_batch: bool = False
+    #: soft limits of the submitting process to carry over: name -> value (-1 infinite)
+    rlimits: dict[str, int] = {}
+    #: how --export was given: "ALL", "NONE", "NIL" or the list as given
+    export: str = "ALL"
+    get_user_env: bool = False
+    #: how the user spelled the GPU request: TRES text by scope, for display and environment,
+    #: e.g. {"per_node": "gres/gpu:2", "per_task": "gres/gpu:h100=1", "per_job": ...}
+    tres: dict[str, str] = {}
+    kill_on_node_fail: bool = True
+    spread: bool = False
+    network: str = ""
+    switches: int = 0
+    switch_wait: int = 0
+    distribution: str = ""
+    core_spec: int = 0
+    thread_spec: int = 0
+    hint: str = ""
+    gpu_bind: str = ""
+    gpu_freq: str = ""
+    cpu_freq: str = ""
+    mem_bind: str = ""
+    kill_on_invalid_dep: bool | None = None
+    extra: str = ""
+    container: str = ""
+    prefer: str = ""
+    batch_features: str = ""
+    power: str = ""
+    burst_buffer: str = ""
+    cluster_features: str = ""
+    delay_boot: int = 0
+    wait_all_nodes: int | None = None
+    #: options given that have no effect here, by name (the client said so once)
+    ignored: tuple[str, ...] = ()
+
+
+class NodeAlloc(msgspec.Struct, array_like=True, gc=False):
+    """One node's share of an attempt."""
+
+    node: str
+    cpus: int
+    tasks: int
+    mem_mb: int
+    #: bitmap of GPU bits of that node (bits are bound to UUIDs in the node's record)
+    gpus: int = 0
+    #: bitmap of CPU numbers (Slurm's abstract ids: 0..CPUs-1)
+    cpu_ids: int = 0
+    phase: Phase = Phase.PLACED
+
+
+class Usage(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What the batch step used, from the node."""
+
+    user_ms: int = 0
+    system_ms: int = 0
+    max_rss_kb: int = 0
+
+
+class Job(msgspec.Struct, array_like=True, gc=False):
+    """A job: who, what (spec) and where it stands. One record in the store."""
+
+    id: int
+    uid: int
+    gid: int
+    #: names at submission (resolved by the client's side: no name service in the controller)
+    user: str
+    group: str
+    spec: JobSpec
+    #: content hashes of script and environment in the blob table ("" none)
+    script: str = ""
+    environment: str = ""
+    state: JobState = JobState.PENDING
+    #: the end is recorded, but some node has not released its share yet
+    completing: bool = False
+    #: started by the controller, not all nodes have said `prepared`/`running` yet
+    configuring: bool = False
+    #: the partition it runs in, or is considered for
+    partition: str = ""
+    #: effective time limit in seconds; 0 unlimited
+    time_limit: int = 0
+    priority: int = 0
+    held: Hold = Hold.NONE
+    #: reason that is a fact and not a verdict ("TimeLimit", "NonZeroExitCode", ...; "" none)
+    reason: str = ""
+    submit_time: int = 0
+    #: earliest time it may run; 0: not eligible yet
+    eligible_time: int = 0
+    start_time: int = 0
+    end_time: int = 0
+    #: number of the current or last attempt; 0: never tried
+    attempt: int = 0
+    #: what users see: how often it was requeued
+    restarts: int = 0
+    alloc: list[NodeAlloc] = []
+    #: wait status of the batch script (exit code << 8 | signal), as waitpid gives it
+    wstatus: int = 0
+    derived_wstatus: int = 0
+    #: state to take when the attempt has ended and kill orders are out (None: by exit status)
+    ending: JobState | None = None
+    #: the user (uid) who cancelled it; -1 nobody
+    cancelled_by: int = -1
+    #: the attempt's end is to be followed by another try
+    requeue_after: bool = False
+    hold_after: bool = False
+    usage: Usage = Usage()
+    last_sched_eval: int = 0
+    suspend_time: int = 0
+    pre_suspend_s: int = 0
+    #: array: id of the array (0 none) and this task's index
+    array_job_id: int = 0
+    array_task_id: int = -1
+    het_job_id: int = 0
+    het_offset: int = 0
+    sluid: str = ""
+    #: GPU count by type that the current or last allocation holds, e.g. {"h100": 2}
+    gpu_types: dict[str, int] = {}
+    #: the last allocation of a finished job, kept for display when alloc is given back
+    last_nodes: str = ""
+    #: text from the node when the attempt could not be launched
+    system_comment: str = ""
+
+    @property
+    def finished(self) -> bool:
+        return self.state >= JobState.COMPLETED
+
+    @property
+    def batch_host(self) -> str:
+        """Name of the node that runs the script ("" before the first start)."""
+        return self.alloc[0].node if self.alloc else ""

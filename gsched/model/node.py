@@ -1,0 +1,83 @@
+"""Nodes and partitions as the controller knows them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gsched.model.states import NodeFlag
+
+
+class Gpu(msgspec.Struct, array_like=True, gc=False):
+    """One GPU of a node. Its place in `Node.gpus` is its bit; the bit belongs to the UUID."""
+
+    uuid: str
+    #: Slurm's gres type, e.g. "h100"
+    type: str = ""
+    #: N of /dev/nvidiaN; -1 unknown
+    minor: int = -1
+    numa: int = -1
+    #: CPU list text as Slurm's Cores=, "" unknown
+    cores: str = ""
+    #: NVLink count to every GPU of the node by bit (self 0)
+    links: list[int] = []
+    memory_mib: int = 0
+    name: str = ""
+    bus_id: str = ""
+    #: "" healthy, else why it is out of service
+    fault: str = ""
+
+
+class Node(msgspec.Struct, array_like=True, gc=False):
+    """The persisted facts about a node; what slurm.conf says is not repeated here."""
+
+    name: str
+    flags: NodeFlag = NodeFlag.UNKNOWN
+    reason: str = ""
+    reason_uid: int = 0
+    reason_time: int = 0
+    boot_id: str = ""
+    #: nonce of its last accepted registration
+    session: str = ""
+    gpus: list[Gpu] = []
+    #: as registered
+    cpus: int = 0
+    mem_mb: int = 0
+    boot_time: int = 0
+    start_time: int = 0
+    version: str = ""
+    arch: str = ""
+    os: str = ""
+    #: set by a request of the administrator, e.g. ActiveFeatures, weight; "" configuration's
+    features: str = ""
+    comment: str = ""
+    extra: str = ""
+
+
+class NodeUse(msgspec.Struct, array_like=True, gc=False):
+    """What changes about a node without being a fact: lives in the view, rebuilt at start."""
+
+    name: str
+    cpus_alloc: int = 0
+    mem_alloc_mb: int = 0
+    gpus_alloc: int = 0
+    jobs: int = 0
+    completing: int = 0
+    #: load x 100, -1 unknown
+    cpu_load: int = -1
+    free_mem_mb: int = -1
+    last_heard: int = 0
+    last_busy: int = 0
+
+
+class Verdict(msgspec.Struct, array_like=True, gc=False):
+    """Why a pending job waits: lives in the view."""
+
+    job_id: int
+    #: Slurm's reason word
+    reason: str
+    #: counted causes: (what, how many nodes or GPUs, never?)
+    causes: list[tuple[str, int, bool]] = []
+    #: expected start, epoch seconds; 0 unknown
+    start: int = 0
+    #: nodes the plan has laid aside for it (hostlist text)
+    nodes: str = ""

@@ -1,0 +1,373 @@
+"""Every message between processes: msgspec structs, packed as msgpack arrays with a tag.
+
+New fields go at the end with a default: an old reader skips what it does not know. A union per
+direction is decoded in one call (`decode`), which raises BadMessage for anything malformed.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from gsched.model import Gpu, Job, JobSpec, Node, NodeUse, Phase, Verdict
+
+PROTOCOL = 1
+#: largest frame anybody may send, bytes (a script of 4 MB and its environment fit)
+MAX_FRAME = 16 << 20
+
+
+class BadMessage(Exception):
+    """A frame that cannot be understood; the text says why."""
+
+
+class _Msg(msgspec.Struct, array_like=True, tag=True, gc=False):
+    pass
+
+
+# ---- node -> controller ------------------------------------------------------------------
+
+
+class AttemptReport(msgspec.Struct, array_like=True, gc=False):
+    """What a node holds of one attempt. Durations and ages, never dates."""
+
+    job_id: int
+    attempt: int
+    phase: Phase
+    #: ms since the script started (batch host) or since go
+    age_ms: int = 0
+    #: wait status of the script, valid from ENDED on, on the batch host; -1: it never ran
+    wstatus: int = -1
+    #: "", "timeout", "cancelled", "oom", "failed", "node" ...: why it ended if not by itself
+    cause: str = ""
+    elapsed_ms: int = 0
+    user_ms: int = 0
+    system_ms: int = 0
+    max_rss_kb: int = 0
+    #: sentence when it could not be launched
+    error: str = ""
+
+
+class Register(_Msg):
+    """First message of a session; also a complete report."""
+
+    protocol: int
+    node: str
+    #: uuid of the cluster that this node last worked for ("" none)
+    cluster: str
+    boot_id: str
+    session: str
+    #: highest epoch seen
+    epoch: int
+    version: str
+    cpus: int
+    mem_mb: int
+    gpus: list[Gpu]
+    attempts: list[AttemptReport]
+    uptime_s: int = 0
+    arch: str = ""
+    os: str = ""
+    tmp_disk_mb: int = 0
+
+
+class Report(_Msg):
+    """Everything the node holds, after the orders up to (epoch, seen). Also the heartbeat."""
+
+    session: str
+    epoch: int
+    #: number of the last order carried out or refused
+    seen: int
+    attempts: list[AttemptReport]
+    cpu_load: int = -1
+    free_mem_mb: int = -1
+    #: uuid -> sentence, for GPUs that are out of service ("" in service again)
+    gpu_faults: dict[str, str] = {}
+
+
+# ---- controller -> node ------------------------------------------------------------------
+
+
+class LaunchSpec(msgspec.Struct, array_like=True, gc=False):
+    """All a node needs to run its share of an attempt."""
+
+    job: Job
+    #: this node's place in job.alloc
+    node_index: int
+    #: UUIDs for the bits in job.alloc[node_index].gpus, lowest bit first
+    gpu_uuids: list[str]
+    #: seconds left; 0 unlimited
+    limit_s: int
+    #: only for the batch host
+    script: bytes = b""
+    #: NUL-separated NAME=value
+    environment: bytes = b""
+    cluster_name: str = ""
+
+
+class Prepare(_Msg):
+    """Journal it and make it ready; with `go` (single node) start it as well."""
+
+    n: int
+    launch: LaunchSpec
+    go: bool
+
+
+class Go(_Msg):
+    n: int
+    job_id: int
+    attempt: int
+
+
+class Kill(_Msg):
+    """End it: SIGCONT+SIGTERM, KillWait, SIGKILL, epilog, released. Unknown attempt: no-op."""
+
+    n: int
+    job_id: int
+    attempt: int
+    cause: str
+
+
+class Signal(_Msg):
+    n: int
+    job_id: int
+    attempt: int
+    signum: int
+    #: "batch": only the script's shell, "steps": all but it, "all"
+    target: str
+
+
+class SetLimit(_Msg):
+    n: int
+    job_id: int
+    attempt: int
+    #: seconds from the start of the script; 0 none
+    limit_s: int
+
+
+class Forget(_Msg):
+    """The end is durable at the controller: drop it from the journal."""
+
+    n: int
+    job_id: int
+    attempt: int
+
+
+Order = Prepare | Go | Kill | Signal | SetLimit | Forget
+
+
+class Welcome(_Msg):
+    epoch: int
+    session: str
+    cluster: str
+    #: seconds between heartbeats
+    heartbeat_s: int = 10
+    #: answer to a registration that is not taken: the node waits and tries again
+    refused: str = ""
+
+
+class Reregister(_Msg):
+    """The controller does not know the session (it was restarted): register again."""
+
+    epoch: int
+
+
+class Orders(_Msg):
+    epoch: int
+    session: str
+    orders: list[Order]
+
+
+ToController = Register | Report
+ToNode = Welcome | Reregister | Orders
+
+# ---- writes: client -> frontend -> controller ----------------------------------------------
+
+
+class SubmitJob(_Msg):
+    spec: JobSpec
+    script: bytes
+    #: NUL-separated NAME=value
+    environment: bytes
+    user: str = ""
+    group: str = ""
+
+
+class CancelJobs(_Msg):
+    """Cancel or signal. Empty filters match everything the caller may touch."""
+
+    #: "17", "17_4", "17_[1-3]"; () with filters: all that match
+    ids: list[str]
+    signum: int = 0
+    #: "batch", "steps", "all"; only with signum
+    target: str = "all"
+    user: int = -1
+    name: str = ""
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    state: int = -1
+    nodelist: list[str] = []
+    reservation: str = ""
+    wckey: str = ""
+    hurry: bool = False
+
+
+class UpdateNode(_Msg):
+    names: list[str]
+    #: Slurm's word in lower case: drain, resume, down, idle, undrain, fail ... ("" unchanged)
+    state: str = ""
+    reason: str = ""
+    fields: dict[str, str] = {}
+
+
+class UpdateJob(_Msg):
+    """hold, uhold, release, requeue, update: verb plus Slurm's KEY=value pairs."""
+
+    ids: list[str]
+    verb: str
+    fields: dict[str, str] = {}
+
+
+class Ping(_Msg):
+    pass
+
+
+class Reconfigure(_Msg):
+    pass
+
+
+class Shutdown(_Msg):
+    pass
+
+
+Write = SubmitJob | CancelJobs | UpdateNode | UpdateJob | Ping | Reconfigure | Shutdown
+
+
+class Call(_Msg):
+    """A write on its way to the controller. `uid`, `gid`, `pid` are put in by the frontend from
+    the kernel's word; from any other peer they are ignored."""
+
+    request_id: bytes
+    write: Write
+    uid: int = -1
+    gid: int = -1
+    pid: int = 0
+
+
+class Done(_Msg):
+    """The answer; durable before it is sent."""
+
+    request_id: bytes
+    #: state version that contains the change: reads after it wait for this version
+    version: int
+    #: submit: the new job id; cancel: how many
+    value: int = 0
+    #: one entry per item that was refused: (what, message)
+    errors: list[tuple[str, str]] = []
+    #: remarks for standard error
+    notes: list[str] = []
+    #: JSON text where more is answered
+    data: str = ""
+
+
+class Refused(_Msg):
+    request_id: bytes
+    #: Slurm's message, e.g. "Requested node configuration is not available"
+    message: str
+    #: symbolic, e.g. "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE"
+    code: str = ""
+    notes: list[str] = []
+    #: the caller may try the same request id again later
+    temporary: bool = False
+
+
+Reply = Done | Refused
+
+# ---- reads: client -> frontend -------------------------------------------------------------
+
+
+class JobQuery(_Msg):
+    """Which jobs; empty filters match all. Ended jobs are given too (until MinJobAge)."""
+
+    ids: list[int] = []
+    uids: list[int] = []
+    #: state version the caller has seen: the answer is at least that new
+    min_version: int = 0
+    #: only unfinished (and completing) jobs
+    active_only: bool = False
+
+
+class NodeQuery(_Msg):
+    min_version: int = 0
+
+
+class BlobQuery(_Msg):
+    """A job's script or environment; only for its owner and administrators."""
+
+    job_id: int
+    what: str  # "script" | "environment"
+
+
+class StatusQuery(_Msg):
+    pass
+
+
+Read = JobQuery | NodeQuery | BlobQuery | StatusQuery
+
+
+class JobRows(_Msg):
+    version: int
+    jobs: list[Job]
+    verdicts: dict[int, Verdict]
+
+
+class NodeRows(_Msg):
+    version: int
+    nodes: list[Node]
+    use: list[NodeUse]
+
+
+class Blob(_Msg):
+    data: bytes
+
+
+class Status(_Msg):
+    cluster: str
+    cluster_name: str
+    version: int
+    epoch: int
+    controller_up: bool
+    #: controller's pid and start (epoch seconds) as it recorded them
+    pid: int = 0
+    start: int = 0
+    next_job_id: int = 0
+    config_version: int = 0
+
+
+#: what a client may send to a frontend / get back
+ToFrontend = Call | JobQuery | NodeQuery | BlobQuery | StatusQuery
+FromFrontend = Done | Refused | JobRows | NodeRows | Blob | Status
+
+T = TypeVar("T")
+
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """Packs any message of this module. About 1 us for a small one."""
+    return _encoder.encode(message)
+
+
+def decode(union: type[T], frame: bytes | memoryview) -> T:
+    """Unpacks `frame` as one of `union`'s types; BadMessage says what is wrong with it."""
+    decoder = _decoders.get(union)
+    if decoder is None:
+        decoder = msgspec.msgpack.Decoder(union)  # type: ignore[arg-type]
+        _decoders[union] = decoder
+    if len(frame) > MAX_FRAME:
+        raise BadMessage(f"message of {len(frame)} bytes is larger than {MAX_FRAME}")
+    try:
+        return decoder.decode(frame)  # type: ignore[return-value]
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise BadMessage(str(error)) from None
