@@ -1,0 +1,203 @@
+"""What every command shares: its streams, its way in and out of the process, `-V`.
+
+A command is a function `run(argv, env, cwd, streams, reader) -> exit code`; `command_main` wraps it
+for a process. Imports here are what every command pays for at start: only the standard library's
+cheapest modules, everything else where it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from gsched.config import Config
+    from gsched.wire.messages import (
+        BlobQuery,
+        JobQuery,
+        JobRows,
+        NodeQuery,
+        NodeRows,
+        Reply,
+        Status,
+        Write,
+    )
+
+#: The release of Slurm whose behaviour the commands follow, as `-V` prints it.
+SLURM_VERSION = "26.05.0"
+
+
+class Reader(Protocol):
+    """Where a command's data comes from: a connection to a frontend, or the frontend itself.
+
+    Every method raises `gsched.client.ControllerDown` when nobody answers.
+    """
+
+    def jobs(self, query: JobQuery) -> JobRows: ...
+
+    def nodes(self, query: NodeQuery) -> NodeRows: ...
+
+    def blob(self, query: BlobQuery) -> bytes: ...
+
+    def status(self) -> Status: ...
+
+    def call(self, write: Write, request_id: bytes | None = None) -> Reply: ...
+
+    def config(self) -> Config: ...
+
+    def now(self) -> float: ...
+
+    @property
+    def uid(self) -> int: ...
+
+    @property
+    def gid(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Standard input, output and error of one run of a command, as text streams with `.buffer`."""
+
+    stdin: TextIO
+    stdout: TextIO
+    stderr: TextIO
+
+
+Run = Callable[[Sequence[str], Mapping[str, str], str, Streams, Reader], int]
+
+
+def error(streams: Streams, name: str, text: str) -> None:
+    """Writes `name: error: text` to standard error, one such line for each line of `text`."""
+    for line in text.split("\n"):
+        streams.stderr.write(f"{name}: error: {line}\n")
+
+
+def fatal(streams: Streams, name: str, text: str) -> int:
+    """Writes `name: fatal: text` to standard error; returns Slurm's exit code for it, 1."""
+    streams.stderr.write(f"{name}: fatal: {text}\n")
+    return 1
+
+
+def version_line() -> str:
+    """What `-V` prints, with its line end."""
+    return f"slurm {SLURM_VERSION}\n"
+
+
+class LazyReader:
+    """A Reader that looks for the cluster at the first question, so that `--help`, `-V` and wrong
+    options work, and are fast, without one."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._reader: Reader | None = None
+
+    def _open(self) -> Reader:
+        if self._reader is None:
+            from gsched.client import Client
+
+            self._reader = Client.from_env(self._env)
+        return self._reader
+
+    def jobs(self, query: JobQuery) -> JobRows:
+        return self._open().jobs(query)
+
+    def nodes(self, query: NodeQuery) -> NodeRows:
+        return self._open().nodes(query)
+
+    def blob(self, query: BlobQuery) -> bytes:
+        return self._open().blob(query)
+
+    def status(self) -> Status:
+        return self._open().status()
+
+    def call(self, write: Write, request_id: bytes | None = None) -> Reply:
+        return self._open().call(write, request_id)
+
+    def config(self) -> Config:
+        return self._open().config()
+
+    def now(self) -> float:
+        import time
+
+        return time.time()
+
+    @property
+    def uid(self) -> int:
+        return os.getuid()
+
+    @property
+    def gid(self) -> int:
+        return os.getgid()
+
+
+def command_main(name: str, run: Run) -> NoReturn:
+    """Runs a command as this process and exits with its code.
+
+    Nothing that goes wrong shows a traceback: one sentence and exit 1; Ctrl-C ends it as a signal
+    would (130); a reader that went away (`squeue | head`) ends it silently. GSCHED_TRACEBACK=1
+    shows the traceback to developers.
+    """
+    _exit(guarded(name, run, sys.argv[1:], os.environ))
+
+
+def guarded(name: str, run: Run, argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """`run` with the process's own streams; returns an exit code whatever happens."""
+    # File names and environments are bytes: what is not UTF-8 must come out as it went in.
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+    streams = Streams(_or_null(sys.stdin, 0), _or_null(sys.stdout, 1), _or_null(sys.stderr, 2))
+    try:
+        try:
+            code = run(argv, env, _cwd(env), streams, LazyReader(env))
+        finally:
+            streams.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter would flush again at exit and complain: give it somewhere to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as problem:
+        if env.get("GSCHED_TRACEBACK"):
+            raise
+        text = str(problem).strip() or type(problem).__name__
+        error(streams, name, text)
+        return 1
+    return code
+
+
+def _cwd(env: Mapping[str, str]) -> str:
+    """The working directory as the user's shell names it, where that is the same directory."""
+    try:
+        real = os.getcwd()
+    except FileNotFoundError:
+        # Deleted under us: commands that do not need it must work all the same.
+        return env.get("PWD") or "/"
+    named = env.get("PWD", "")
+    try:
+        if named.startswith("/") and os.path.samefile(named, real):
+            return os.path.normpath(named)
+    except OSError:
+        pass
+    return real
+
+
+def _or_null(stream: TextIO | None, fd: int) -> TextIO:
+    """A command started with a closed stream (`sbatch >&-`) must not die of it."""
+    if stream is not None:
+        return stream
+    return open(os.devnull, "r" if fd == 0 else "w", encoding="utf-8")
+
+
+def _exit(code: int) -> NoReturn:
+    try:
+        sys.stderr.flush()
+        sys.stdout.flush()
+    except (BrokenPipeError, AttributeError):
+        pass
+    # Nothing is left to tidy up, and the interpreter's own way out costs milliseconds.
+    os._exit(code & 0xFF)
