@@ -1,1 +1,21 @@
-"""Durable records in LMDB behind one small interface."""
+"""LMDB: the durable records (`Store`), the disposable view (`ViewStore`), and their readers."""
+
+from gsched.store.errors import CommitFailed, NotLocal, StateLocked, StateTooNew, StoreError
+from gsched.store.main import Store, StoreReader, read_blob
+from gsched.store.versioned import Snapshot, number_key
+from gsched.store.view import ViewReader, ViewStore
+
+__all__ = [
+    "CommitFailed",
+    "NotLocal",
+    "Snapshot",
+    "StateLocked",
+    "StateTooNew",
+    "Store",
+    "StoreError",
+    "StoreReader",
+    "ViewReader",
+    "ViewStore",
+    "number_key",
+    "read_blob",
+]

@@ -1,0 +1,199 @@
+"""The durable state: what was committed is there, what changed is named, who may open it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gsched.store import (
+    NotLocal,
+    StateLocked,
+    StateTooNew,
+    Store,
+    StoreReader,
+    ViewReader,
+    ViewStore,
+    number_key,
+    read_blob,
+)
+from gsched.store.main import pack_blob, unpack_blob
+from gsched.store.place import check_local, filesystem_type
+
+SMALL = 64 << 20
+
+
+def open_store(path: Path) -> Store:
+    return Store.open(str(path), map_size=SMALL)
+
+
+changes = st.lists(
+    st.dictionaries(
+        st.tuples(st.sampled_from(["job", "node", "answer"]), st.binary(min_size=1, max_size=6)),
+        st.none() | st.binary(max_size=200),
+        max_size=8,
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(history=changes)
+def test_reload_equals_what_was_committed(
+    history: list[dict[tuple[str, bytes], bytes | None]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("state")
+    model: dict[tuple[str, bytes], bytes] = {}
+    store = open_store(path)
+    first = store.version
+    for batch in history:
+        store.commit(batch)
+        for key, value in batch.items():
+            if value is None:
+                model.pop(key, None)
+            else:
+                model[key] = value
+    store.close()
+    again = open_store(path)
+    found = {(t, k): v for t in ("job", "node", "answer") for k, v in again.load(t)}
+    assert found == model
+    assert again.version == first + len(history)
+    again.close()
+
+
+def test_index_names_the_changed_keys(tmp_path: Path) -> None:
+    # One process may open an environment only once: the writer closes before the reader opens.
+    store = open_store(tmp_path)
+    one = store.commit({("job", number_key(1)): b"a", ("blob", b"h"): b"script"})
+    two = store.commit({("job", number_key(2)): b"b", ("node", b"n1"): b"c"})
+    store.commit({("job", number_key(1)): None})
+    store.close()
+    with StoreReader(str(tmp_path)).snapshot() as snapshot:
+        assert snapshot.version == two + 1
+        assert snapshot.changed_since(one) == {
+            ("job", number_key(2)),
+            ("node", b"n1"),
+            ("job", number_key(1)),
+        }
+        assert snapshot.changed_since(two + 1) == set()
+        # A reader that saw another history must start over.
+        assert snapshot.changed_since(two + 7) is None
+        assert [bytes(k) for k, _ in snapshot.scan("job")] == [number_key(2)]
+
+
+def test_old_readers_read_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gsched.store.versioned.RING", 3)
+    store = open_store(tmp_path)
+    versions = [store.commit({("job", number_key(n)): b"x"}) for n in range(8)]
+    store.close()
+    with StoreReader(str(tmp_path)).snapshot() as snapshot:
+        assert snapshot.changed_since(versions[0]) is None
+        assert snapshot.changed_since(versions[-2]) == {("job", number_key(7))}
+
+
+def test_content_is_stored_once_and_packed(tmp_path: Path) -> None:
+    script = b"#!/bin/sh\n" + b"echo hello\n" * 400
+    key = hashlib.sha256(script).digest()
+    store = open_store(tmp_path)
+    store.commit({("blob", key): script})
+    store.commit({("blob", key): b"never written over"})
+    assert store.get("blob", key) == script
+    store.close()
+    with StoreReader(str(tmp_path)).snapshot() as snapshot:
+        assert read_blob(snapshot, key) == script
+        packed = snapshot.get("blob", key)
+        assert packed is not None and len(packed) < len(script) // 4
+
+
+@given(st.binary(max_size=4000))
+def test_packing_comes_back(data: bytes) -> None:
+    assert unpack_blob(pack_blob(data)) == data
+
+
+def test_second_controller_is_refused(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with pytest.raises(StateLocked, match=str(os.getpid())):
+        open_store(tmp_path)
+    store.close()
+    open_store(tmp_path).close()
+
+
+def test_newer_format_is_refused(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.commit({("meta", b"format"): b"999"})
+    store.close()
+    with pytest.raises(StateTooNew, match="999"):
+        open_store(tmp_path)
+
+
+def test_clear_starts_empty_and_keeps_the_old(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.commit({("job", number_key(1)): b"a"})
+    store.close()
+    for _ in range(2):
+        store = Store.open(str(tmp_path), map_size=SMALL, clear=True)
+        assert list(store.load("job")) == []
+        store.close()
+    assert (tmp_path / "main.old" / "data.mdb").exists()
+
+
+def test_view_is_empty_after_a_start_and_readers_notice(tmp_path: Path) -> None:
+    view = ViewStore(str(tmp_path))
+    seen = view.put({("verdict", number_key(3)): b"Resources"})
+    view.close()
+    reader = ViewReader(str(tmp_path))
+    with reader.snapshot() as snapshot:
+        assert bytes(snapshot.get("verdict", number_key(3)) or b"") == b"Resources"
+    reader.close()
+    ViewStore(str(tmp_path)).close()
+    with reader.snapshot() as snapshot:
+        assert snapshot.get("verdict", number_key(3)) is None
+        assert snapshot.changed_since(seen) is None
+
+
+def test_replaced_files_are_noticed(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        store = open_store(tmp_path / name)
+        store.commit({("job", name.encode()): b"x"})
+        store.close()
+    reader = StoreReader(str(tmp_path / "a"))
+    with reader.snapshot() as snapshot:
+        assert [bytes(key) for key, _ in snapshot.scan("job")] == [b"a"]
+    (tmp_path / "a" / "main").rename(tmp_path / "old")
+    (tmp_path / "b" / "main").rename(tmp_path / "a" / "main")
+    reader.refresh()
+    with reader.snapshot() as snapshot:
+        assert [bytes(key) for key, _ in snapshot.scan("job")] == [b"b"]
+    assert reader.reopened == 2
+
+
+MOUNTS = """\
+25 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+40 25 0:41 / /home rw - nfs4 server:/home rw,vers=4.2
+41 25 0:42 / /mnt/with\\040space rw - fuse.sshfs host:/ rw
+42 40 254:1 / /home/local rw - xfs /dev/vdb rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/lib/gsched", "ext4"),
+        ("/home/alice/state", "nfs4"),
+        ("/home/local/state", "xfs"),
+        ("/homestead", "ext4"),
+        ("/mnt/with space/x", "fuse.sshfs"),
+    ],
+)
+def test_filesystem_type(path: str, kind: str) -> None:
+    assert filesystem_type(path, MOUNTS) == kind
+
+
+def test_network_filesystem_is_refused() -> None:
+    with pytest.raises(NotLocal, match="nfs4"):
+        check_local("/home/alice/state", MOUNTS)
+    check_local("/var/lib/gsched", MOUNTS)
