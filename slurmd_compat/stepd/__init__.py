@@ -1,1 +1,99 @@
-"""The supervisor of a step: a small C program that lies beside this file."""
+"""The supervisor of a step: a small C program that lies beside this file, and how to talk to it.
+
+Layout of a step's directory: `spec` (written here, read by stepd), `status` (written by stepd),
+`ctl` (its control socket). stepd.c says what the commands and events are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def program() -> Path:
+    """Where the compiled supervisor lies; FileNotFoundError when it was not built."""
+    path = Path(__file__).with_name("stepd")
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: the C parts were not built (pip install .)")
+    return path
+
+
+def encode_spec(records: Iterable[tuple[str, str | bytes | int]]) -> bytes:
+    """The bytes of a spec file from (key, value) records in order.
+
+    Text is encoded as file names are (surrogateescape). ValueError for a NUL in a value or a key
+    that is not a plain word: such a record would be read as two.
+    """
+    out = bytearray()
+    for key, value in records:
+        if not key or not key.replace("_", "").isalnum():
+            raise ValueError(f"not a key of a step's spec: {key!r}")
+        data = value if isinstance(value, bytes) else str(value).encode(errors="surrogateescape")
+        if b"\0" in data:
+            raise ValueError(f"a NUL byte in {key} of a step's spec")
+        out += key.encode() + b"=" + data + b"\0"
+    return bytes(out)
+
+
+@dataclass(slots=True)
+class Status:
+    """What a supervisor has recorded (its status file, or the lines of `watch` taken together)."""
+
+    #: pid of the supervisor itself; 0 unknown
+    stepd_pid: int = 0
+    #: starting, running, ending or released
+    state: str = ""
+    #: pid of the batch process; 0 before it was started
+    pid: int = 0
+    #: errno and text ("open: ...", "exec: ...", "setup: ..."); None: it could start
+    failed: tuple[int, str] | None = None
+    #: wait status; None while it runs. 53 (ExitCode 0:53): its files could not be opened
+    wstatus: int | None = None
+    #: none, timeout, killed or oom
+    cause: str = "none"
+    user_us: int = 0
+    system_us: int = 0
+    max_rss_kb: int = 0
+    elapsed_ms: int = 0
+    released: bool = False
+
+    def feed(self, line: str) -> bool:
+        """Takes one line of the status file, of `watch` or of an event; False if unknown."""
+        word, _, rest = line.rstrip("\n").partition(" ")
+        try:
+            match word:
+                case "stepd":
+                    self.stepd_pid = int(rest.split()[1])
+                case "state":
+                    self.state = rest.split()[0]
+                case "started":
+                    self.pid = int(rest)
+                case "failed":
+                    number, _, text = rest.partition(" ")
+                    self.failed = (int(number), text)
+                case "ended":
+                    wstatus, cause, user, system, rss, elapsed = rest.split()
+                    numbers = [int(part) for part in (wstatus, user, system, rss, elapsed)]
+                    self.cause = cause
+                    self.wstatus, self.user_us, self.system_us = numbers[:3]
+                    self.max_rss_kb, self.elapsed_ms = numbers[3:]
+                case "released":
+                    self.released = True
+                case _:
+                    return False
+        except (ValueError, IndexError):
+            return False
+        return True
+
+
+def read_status(directory: Path) -> Status | None:
+    """The record a supervisor left in its directory; None when it never began (no status file)."""
+    try:
+        text = (directory / "status").read_text(errors="replace")
+    except OSError:
+        return None
+    status = Status()
+    for line in text.splitlines():
+        status.feed(line)
+    return status

@@ -1,0 +1,160 @@
+/* The record of the step and those who follow it: the status file, the control socket, the events. All paths are
+ * relative: the working directory is the step's own, private to the daemon, and may be longer than a socket name. */
+#include "stepd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+int control_claim(void)
+{
+    int fd = open("status", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -1;
+    char text[64];
+    int n = snprintf(text, sizeof text, "stepd %d %d\nstate starting\n", STEPD_VERSION, (int)getpid());
+    int rc = write(fd, text, (size_t)n) == n ? 0 : -1;
+    close(fd);
+    return rc;
+}
+
+int control_open(struct control *c)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = "ctl"};
+    for (int i = 0; i < CLIENTS_MAX; i++)
+        c->clients[i].fd = -1;
+    c->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    mode_t old = umask(0177);
+    int rc = c->listener < 0 ? -1 : bind(c->listener, (struct sockaddr *)&a, sizeof a);
+    umask(old);
+    return rc ? -1 : listen(c->listener, 8);
+}
+
+static void drop(struct client *k)
+{
+    close(k->fd);
+    k->fd = -1;
+}
+
+void control_adopt(struct control *c, int fd)
+{
+    for (int i = 0; i < CLIENTS_MAX; i++)
+        if (c->clients[i].fd < 0) {
+            c->clients[i] = (struct client){.fd = fd};
+            return;
+        }
+    close(fd); /* more followers than anyone needs */
+}
+
+void control_accept(struct control *c)
+{
+    int fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return;
+    struct ucred who;
+    socklen_t len = sizeof who;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) || (who.uid != 0 && who.uid != geteuid()))
+        close(fd);
+    else
+        control_adopt(c, fd);
+}
+
+static void send_text(struct client *k, const char *text, size_t n)
+{
+    if (k->fd < 0)
+        return;
+    if (send(k->fd, text, n, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)n)
+        drop(k); /* gone, or does not read: it can come back and ask; we wait for nobody */
+}
+
+void control_reply(struct client *k, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (n > 0)
+        send_text(k, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+int control_line(struct client *k, char out[LINE_MAX_BYTES], bool fresh)
+{
+    if (fresh) {
+        ssize_t n = recv(k->fd, k->line + k->used, sizeof k->line - k->used, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+            drop(k);
+            return -1;
+        }
+        k->used += n > 0 ? (size_t)n : 0;
+    }
+    char *end = memchr(k->line, '\n', k->used);
+    if (!end) {
+        if (k->used == sizeof k->line) {
+            control_reply(k, "error line too long\n");
+            if (k->fd >= 0)
+                drop(k);
+            return -1;
+        }
+        return 0;
+    }
+    size_t n = (size_t)(end - k->line);
+    memcpy(out, k->line, n);
+    out[n] = 0;
+    if (memchr(out, 0, n)) /* a NUL inside: no command has one */
+        strcpy(out, "?");
+    k->used -= n + 1;
+    memmove(k->line, end + 1, k->used);
+    return 1;
+}
+
+/* All lines of the record, or the one line of an event. */
+static int lines(const struct record *r, const char *only, char *out, size_t size)
+{
+    size_t n = 0;
+#define LINE(name, on, ...)                                      \
+    if ((on) && (!only || !strcmp(only, name)) && n < size)      \
+    n += (size_t)snprintf(out + n, size - n, __VA_ARGS__)
+    LINE("started", r->started, "started %d\n", (int)r->pid);
+    LINE("failed", r->failed, "failed %d %s\n", r->error, r->text);
+    LINE("ended", r->ended, "ended %d %s %lld %lld %lld %lld\n", r->wstatus, r->cause, (long long)r->utime_us, (long long)r->stime_us,
+         (long long)r->maxrss_kb, (long long)r->elapsed_ms);
+    LINE("released", r->released, "released\n");
+#undef LINE
+    return (int)(n < size ? n : size - 1);
+}
+
+void control_history(struct client *k, const struct record *r)
+{
+    char text[1024];
+    int n = lines(r, NULL, text, sizeof text);
+    if (n > 0)
+        send_text(k, text, (size_t)n);
+}
+
+void control_publish(struct control *c, const struct record *r, const char *event)
+{
+    char text[1200];
+    int n = snprintf(text, sizeof text, "stepd %d %d\nstate %s\n", STEPD_VERSION, (int)getpid(), r->state);
+    n += lines(r, NULL, text + n, sizeof text - (size_t)n);
+    int fd = open("status.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        bool whole = write(fd, text, (size_t)n) == n;
+        close(fd);
+        if (whole && rename("status.tmp", "status"))
+            whole = false; /* the old record stays; followers still hear of it below */
+    }
+    if (!event)
+        return;
+    n = lines(r, event, text, sizeof text);
+    for (int i = 0; i < CLIENTS_MAX; i++)
+        if (c->clients[i].fd >= 0 && c->clients[i].watch)
+            send_text(&c->clients[i], text, (size_t)n);
+}

@@ -1,0 +1,302 @@
+/* Reading the spec: NUL-terminated key=value records. Written by the node daemon, yet every value is checked: a half
+ * written file must not start half a job. */
+#include "stepd.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct {
+    const char *key, *name;
+    int resource;
+} known_limits[] = {
+    {"as", "AS", RLIMIT_AS},          {"core", "CORE", RLIMIT_CORE},     {"cpu", "CPU", RLIMIT_CPU},
+    {"data", "DATA", RLIMIT_DATA},    {"fsize", "FSIZE", RLIMIT_FSIZE},  {"memlock", "MEMLOCK", RLIMIT_MEMLOCK},
+    {"nofile", "NOFILE", RLIMIT_NOFILE}, {"nproc", "NPROC", RLIMIT_NPROC}, {"rss", "RSS", RLIMIT_RSS},
+    {"stack", "STACK", RLIMIT_STACK}, {"locks", "LOCKS", RLIMIT_LOCKS},  {"rtprio", "RTPRIO", RLIMIT_RTPRIO},
+};
+
+static int whole(const char *text, int base, long low, long high, long *out)
+{
+    char *end;
+    if (!isalnum((unsigned char)*text) && *text != '-')
+        return -1;
+    errno = 0;
+    long v = strtol(text, &end, base);
+    if (errno || end == text || *end || v < low || v > high)
+        return -1;
+    *out = v;
+    return 0;
+}
+
+static int one_limit(const char *text, size_t n, rlim_t *out)
+{
+    char word[32], *end;
+    if (n == 0 || n >= sizeof word)
+        return -1;
+    memcpy(word, text, n);
+    word[n] = 0;
+    if (!strcmp(word, "unlimited")) {
+        *out = RLIM_INFINITY;
+        return 0;
+    }
+    if (!isdigit((unsigned char)*word))
+        return -1;
+    errno = 0;
+    unsigned long long v = strtoull(word, &end, 10);
+    if (errno || *end)
+        return -1;
+    *out = (rlim_t)v;
+    return 0;
+}
+
+static int add_rlimit(struct spec *s, const char *key, const char *value)
+{
+    const char *colon = strchr(value, ':');
+    if (!colon || s->nlimits == sizeof s->limits / sizeof *s->limits)
+        return -1;
+    struct limit_spec *l = &s->limits[s->nlimits];
+    if (one_limit(value, (size_t)(colon - value), &l->value.rlim_cur) || one_limit(colon + 1, strlen(colon + 1), &l->value.rlim_max))
+        return -1;
+    for (size_t i = 0; i < sizeof known_limits / sizeof *known_limits; i++)
+        if (!strcmp(key, known_limits[i].key)) {
+            l->name = known_limits[i].name;
+            l->resource = known_limits[i].resource;
+            s->nlimits++;
+            return 0;
+        }
+    return -1;
+}
+
+static int add_groups(struct spec *s, const char *value)
+{
+    size_t n = 1;
+    for (const char *p = value; *p; p++)
+        n += *p == ',';
+    free(s->groups);
+    s->ngroups = 0;
+    s->groups = calloc(n, sizeof *s->groups);
+    if (!s->groups)
+        return -1;
+    for (const char *p = value; *p;) {
+        char *end;
+        if (!isdigit((unsigned char)*p))
+            return -1;
+        errno = 0;
+        unsigned long v = strtoul(p, &end, 10);
+        if (errno || v >= UINT_MAX || (*end && *end != ','))
+            return -1;
+        s->groups[s->ngroups++] = (gid_t)v;
+        p = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
+static int path_value(const char **slot, const char *value, bool may_be_empty)
+{
+    if (*value != '/' && !(may_be_empty && !*value))
+        return -1;
+    if (strlen(value) >= PATH_MAX)
+        return -1;
+    *slot = value;
+    return 0;
+}
+
+/* One record; 0, or -1 when the value is not what the key takes. */
+static int record(struct spec *s, const char *key, char *value)
+{
+    long v;
+    if (!strcmp(key, "arg")) {
+        s->argv[s->argc++] = value;
+    } else if (!strcmp(key, "env")) {
+        if (!strchr(value, '=') || *value == '=')
+            return -1;
+        s->envp[s->envc++] = value;
+    } else if (!strcmp(key, "uid") || !strcmp(key, "gid")) {
+        if (whole(value, 10, 0, (long)UINT_MAX - 1, &v))
+            return -1;
+        if (*key == 'u')
+            s->uid = (uid_t)v;
+        else
+            s->gid = (gid_t)v;
+    } else if (!strcmp(key, "groups")) {
+        return add_groups(s, value);
+    } else if (!strcmp(key, "umask")) {
+        if (whole(value, 8, 0, 0777, &v))
+            return -1;
+        s->umask = (mode_t)v;
+    } else if (!strcmp(key, "cwd")) {
+        return path_value(&s->cwd, value, false);
+    } else if (!strcmp(key, "stdin")) {
+        return path_value(&s->std[0], value, true);
+    } else if (!strcmp(key, "stdout")) {
+        return path_value(&s->std[1], value, true);
+    } else if (!strcmp(key, "stderr")) {
+        return path_value(&s->std[2], value, true);
+    } else if (!strcmp(key, "openmode")) {
+        s->append = !strcmp(value, "append");
+        return s->append || !strcmp(value, "truncate") ? 0 : -1;
+    } else if (!strcmp(key, "limit")) {
+        return whole(value, 10, 0, INT_MAX, &s->limit);
+    } else if (!strcmp(key, "killwait")) {
+        return whole(value, 10, 0, INT_MAX, &s->killwait);
+    } else if (!strcmp(key, "warn_signal")) {
+        if (whole(value, 10, 1, SIGRTMAX, &v))
+            return -1;
+        s->warn_signal = (int)v;
+    } else if (!strcmp(key, "warn_before")) {
+        return whole(value, 10, 0, INT_MAX, &s->warn_before);
+    } else if (!strcmp(key, "label")) {
+        if (strlen(value) > 200 || strpbrk(value, "\r\n"))
+            return -1;
+        s->label = value;
+    } else if (!strcmp(key, "pid_env")) {
+        if (!*value || strlen(value) > 64 || strchr(value, '='))
+            return -1;
+        s->pid_env = value;
+    } else if (!strcmp(key, "cgroup_procs")) {
+        return path_value(&s->cg_procs[s->ncg_procs++], value, false);
+    } else if (!strcmp(key, "cgroup_kill")) {
+        return path_value(&s->cg_kill[s->ncg_kill++], value, false);
+    } else if (!strncmp(key, "rlimit_", 7)) {
+        return add_rlimit(s, key + 7, value);
+    } else {
+        return -1;
+    }
+    return 0;
+}
+
+static char *slurp(const char *path, size_t *len, char why[TEXT_MAX])
+{
+    struct stat st;
+    char *data = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || fstat(fd, &st)) {
+        snprintf(why, TEXT_MAX, "spec: %s", strerror(errno));
+        goto out;
+    }
+    if (!S_ISREG(st.st_mode) || st.st_size <= 0 || st.st_size > (off_t)SPEC_MAX) {
+        snprintf(why, TEXT_MAX, "spec: not a file of 1 to %u bytes", SPEC_MAX);
+        goto out;
+    }
+    data = malloc((size_t)st.st_size);
+    size_t got = 0;
+    while (data && got < (size_t)st.st_size) {
+        ssize_t n = read(fd, data + got, (size_t)st.st_size - got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        got += (size_t)n;
+    }
+    if (!data || got != (size_t)st.st_size) {
+        snprintf(why, TEXT_MAX, "spec: could not be read whole");
+        free(data);
+        data = NULL;
+    }
+    *len = got;
+out:
+    if (fd >= 0)
+        close(fd);
+    return data;
+}
+
+int spec_load(struct spec *s, const char *path, char why[TEXT_MAX])
+{
+    memset(s, 0, sizeof *s);
+    size_t len = 0, records = 0;
+    s->uid = geteuid();
+    s->gid = getegid();
+    s->umask = 022;
+    s->cwd = "/";
+    s->std[0] = s->std[1] = s->std[2] = "";
+    s->killwait = 30;
+    s->label = "STEP";
+    s->data = slurp(path, &len, why);
+    if (!s->data)
+        return -1;
+    if (s->data[len - 1] != 0) {
+        snprintf(why, TEXT_MAX, "spec: cut off (no NUL at its end)");
+        return -1;
+    }
+    for (size_t i = 0; i < len; i++)
+        records += s->data[i] == 0;
+    s->argv = calloc(records + 1, sizeof *s->argv);
+    s->envp = calloc(records + 2, sizeof *s->envp);
+    s->cg_procs = calloc(records + 1, sizeof *s->cg_procs);
+    s->cg_kill = calloc(records + 1, sizeof *s->cg_kill);
+    if (!s->argv || !s->envp || !s->cg_procs || !s->cg_kill) {
+        snprintf(why, TEXT_MAX, "spec: out of memory");
+        return -1;
+    }
+    for (char *p = s->data; p < s->data + len; p += strlen(p) + 1) {
+        char *eq = strchr(p, '=');
+        if (!eq) {
+            snprintf(why, TEXT_MAX, "spec: record without '=': %.60s", p);
+            return -1;
+        }
+        *eq = 0;
+        if (record(s, p, eq + 1)) {
+            snprintf(why, TEXT_MAX, "spec: bad key or value: %.40s=%.80s", p, eq + 1);
+            return -1;
+        }
+        *eq = '='; /* so that strlen(p) spans the record again */
+    }
+    if (s->argc == 0 || s->argv[0][0] != '/') {
+        snprintf(why, TEXT_MAX, "spec: the first arg is no absolute path");
+        return -1;
+    }
+    return 0;
+}
+
+/* Environments reach megabytes; the supervisor of a day-long job need not hold one. */
+void spec_trim(struct spec *s)
+{
+    struct spec keep = *s;
+    size_t need = strlen(s->cwd) + strlen(s->label) + strlen(s->std[2]) + 3;
+    for (size_t i = 0; i < s->ncg_kill; i++)
+        need += strlen(s->cg_kill[i]) + 1;
+    char *data = malloc(need), *p = data;
+    if (!data)
+        return; /* keeping it all is the harmless way out */
+    keep.data = data;
+    keep.label = p;
+    p = stpcpy(p, s->label) + 1;
+    keep.std[2] = p;
+    p = stpcpy(p, s->std[2]) + 1;
+    keep.cwd = p;
+    p = stpcpy(p, s->cwd) + 1;
+    for (size_t i = 0; i < s->ncg_kill; i++) {
+        const char *from = s->cg_kill[i];
+        keep.cg_kill[i] = p;
+        p = stpcpy(p, from) + 1;
+    }
+    free(s->argv);
+    free(s->envp);
+    free(s->cg_procs);
+    free(s->data);
+    keep.argv = keep.envp = NULL;
+    keep.cg_procs = NULL;
+    keep.argc = keep.envc = keep.ncg_procs = 0;
+    keep.pid_env = NULL;
+    keep.std[0] = keep.std[1] = "";
+    *s = keep;
+}
+
+void spec_free(struct spec *s)
+{
+    free(s->data);
+    free(s->argv);
+    free(s->envp);
+    free(s->groups);
+    free(s->cg_procs);
+    free(s->cg_kill);
+    memset(s, 0, sizeof *s);
+}
