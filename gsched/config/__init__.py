@@ -1,1 +1,28 @@
-"""slurm.conf, gres.conf, cgroup.conf and topology.conf, read into one typed Config."""
+"""slurm.conf, gres.conf, cgroup.conf and topology.conf, read into one typed Config.
+
+`load_config(path)` reads files, `parse_config(texts)` is pure; both raise ConfigError.
+"""
+
+from gsched.config.errors import ConfigError
+from gsched.config.types import (
+    Cgroup,
+    Config,
+    GresCount,
+    GresLine,
+    Host,
+    NodeConfig,
+    PartitionConfig,
+    Switch,
+)
+
+__all__ = [
+    "Cgroup",
+    "Config",
+    "ConfigError",
+    "GresCount",
+    "GresLine",
+    "Host",
+    "NodeConfig",
+    "PartitionConfig",
+    "Switch",
+]
