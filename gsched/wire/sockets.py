@@ -1,0 +1,233 @@
+"""ZeroMQ sockets with every limit set: the controller's two ROUTERs, and who dials them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import zmq
+
+from gsched.wire.identity import LOCAL_DOMAIN, NODE_DOMAIN, Admission, key_holder
+from gsched.wire.keys import CONTROLLER, FRONTEND, KeyPair, load_pair, load_public
+from gsched.wire.messages import MAX_FRAME
+
+#: Messages that may wait in one direction of one link before they are dropped. What is dropped
+#: is asked again: nodes report anew, frontends repeat the request id.
+HIGH_WATER = 4096
+#: Above MAX_FRAME, so that a message of just over it is answered and not cut off.
+_MAX_MESSAGE = MAX_FRAME + 4096
+
+
+class BindFailed(Exception):
+    """The controller cannot have its address; the text names it."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message, with what is known of its sender apart from what it says."""
+
+    #: "node", "proxy"
+    role: str
+    #: node's name, or the name of a frontend's key ("" on this host)
+    name: str
+    #: where an answer goes
+    routing_id: bytes
+    payload: memoryview | bytes
+    #: came over the network
+    remote: bool
+
+
+class ControllerSockets:
+    """The controller's end of all links. One thread."""
+
+    def __init__(self, admission: Admission) -> None:
+        self.admission = admission
+        self.context = zmq.Context(io_threads=1)
+        # At most this many sockets exist, but every node's link is one more file.
+        self.context.set(zmq.MAX_SOCKETS, 64)
+        self._zap = self.context.socket(zmq.REP)
+        self._zap.linger = 0
+        self._zap.bind("inproc://zeromq.zap.01")
+        self._local = self._router(LOCAL_DOMAIN)
+        self._nodes = self._router(NODE_DOMAIN)
+        # node -> routing id of its last link. Routing ids are libzmq's own and never what a peer
+        # calls itself: one node could else take over another's link and read its orders.
+        self._links: dict[str, bytes] = {}
+        #: malformed multipart messages and messages of peers without a role
+        self.dropped = 0
+        #: answers that could not be handed over (peer gone, or it does not read)
+        self.undelivered = 0
+
+    def _router(self, domain: bytes) -> zmq.Socket[bytes]:
+        sock = self.context.socket(zmq.ROUTER)
+        sock.linger = 200
+        sock.set(zmq.ZAP_DOMAIN, domain)
+        sock.set(zmq.MAXMSGSIZE, _MAX_MESSAGE)
+        sock.set(zmq.RCVHWM, HIGH_WATER)
+        sock.set(zmq.SNDHWM, HIGH_WATER)
+        sock.set(zmq.BACKLOG, 4096)
+        # A peer that is gone is told by an error instead of silence, and counted.
+        sock.set(zmq.ROUTER_MANDATORY, 1)
+        return sock
+
+    def bind_local(self, path: str) -> None:
+        """Listens on a Unix socket for frontends of this host (mode 0600)."""
+        old = os.umask(0o177)
+        try:
+            self._local.bind(f"ipc://{path}")
+        except zmq.ZMQError as error:
+            raise BindFailed(f"cannot listen on {path}: {error.strerror}") from None
+        finally:
+            os.umask(old)
+
+    def bind_nodes(self, address: str, port: int, pair: KeyPair) -> int:
+        """Listens on tcp for nodes and remote frontends, with CURVE; returns the port (0: any)."""
+        sock = self._nodes
+        sock.set(zmq.CURVE_SERVER, 1)
+        sock.set(zmq.CURVE_PUBLICKEY, pair.public)
+        sock.set(zmq.CURVE_SECRETKEY, pair.secret)
+        sock.set(zmq.IPV6, 1 if ":" in address else 0)
+        sock.set(zmq.HEARTBEAT_IVL, 10_000)
+        sock.set(zmq.HEARTBEAT_TIMEOUT, 30_000)
+        sock.set(zmq.HANDSHAKE_IVL, 10_000)
+        try:
+            sock.bind(f"tcp://{_host(address)}:{port or '*'}")
+        except zmq.ZMQError as error:
+            raise BindFailed(f"cannot listen on {address}:{port}: {error.strerror}") from None
+        return int(bytes(sock.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").rsplit(b":", 1)[1])
+
+    def register(self, poller: zmq.Poller) -> None:
+        """Adds all sockets to a poller."""
+        for sock in (self._zap, self._local, self._nodes):
+            poller.register(sock, zmq.POLLIN)
+
+    def admit(self) -> None:
+        """Answers waiting handshakes; cheap when there are none."""
+        while True:
+            try:
+                request = self._zap.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._zap.send_multipart(self.admission.decide(request))
+
+    def receive(self, limit: int) -> Iterator[Received]:
+        """Gives waiting messages, up to `limit` from each side, without blocking."""
+        for sock, remote in ((self._nodes, True), (self._local, False)):
+            for _ in range(limit):
+                try:
+                    sender: zmq.Frame = sock.recv(zmq.NOBLOCK, copy=False)
+                except zmq.Again:
+                    break
+                message = self._rest(sock, sender, remote)
+                if message is None:
+                    self.dropped += 1
+                else:
+                    yield message
+
+    def _rest(self, sock: zmq.Socket[bytes], sender: zmq.Frame, remote: bool) -> Received | None:
+        parts: list[zmq.Frame] = []
+        more = sender.more
+        while more:
+            part: zmq.Frame = sock.recv(zmq.NOBLOCK, copy=False)
+            more = part.more
+            if len(parts) < 2:
+                parts.append(part)
+        if len(parts) != 1:
+            return None
+        payload = parts[0]
+        try:
+            # Asked for every message: a name may pass to another peer between two of them.
+            if not remote:
+                if not self.admission.is_proxy(str(payload.get("Peer-Address"))):
+                    return None
+                return Received("proxy", "", sender.bytes, payload.bytes, False)
+            holder = key_holder(str(payload.get("User-Id")))
+        except zmq.ZMQError:
+            return None
+        if holder is None:
+            return None
+        if holder.role == "node":
+            self._links[holder.name] = sender.bytes
+        return Received(holder.role, holder.name, sender.bytes, payload.bytes, True)
+
+    def answer(self, routing_id: bytes, payload: bytes, *, remote: bool) -> bool:
+        """Sends to a frontend; False when it is gone or does not read."""
+        return self._send(self._nodes if remote else self._local, routing_id, payload)
+
+    def send_node(self, node: str, payload: bytes) -> bool:
+        """Sends on the link of the node's last message; False when there is none any more (its
+        next report heals that)."""
+        link = self._links.get(node)
+        if link is None:
+            self.undelivered += 1
+            return False
+        return self._send(self._nodes, link, payload)
+
+    def _send(self, sock: zmq.Socket[bytes], routing_id: bytes, payload: bytes) -> bool:
+        try:
+            sock.send(routing_id, zmq.NOBLOCK | zmq.SNDMORE)
+            sock.send(payload, zmq.NOBLOCK, copy=len(payload) < 65536)
+        except zmq.ZMQError:
+            # EHOSTUNREACH: gone; EAGAIN: its queue is full. Both are healed by repetition.
+            self.undelivered += 1
+            return False
+        return True
+
+    def close(self) -> None:
+        """Sends what is queued (200 ms at most) and closes."""
+        for sock in (self._local, self._nodes, self._zap):
+            sock.close()
+        self.context.term()
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _dealer(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    sock = context.socket(zmq.DEALER)
+    sock.linger = 0
+    sock.set(zmq.MAXMSGSIZE, _MAX_MESSAGE)
+    sock.set(zmq.RCVHWM, HIGH_WATER)
+    sock.set(zmq.SNDHWM, HIGH_WATER)
+    # Nothing is queued for a link that does not exist: the sender knows better when to repeat.
+    sock.set(zmq.IMMEDIATE, 1)
+    sock.set(zmq.RECONNECT_IVL, 50)
+    sock.set(zmq.RECONNECT_IVL_MAX, 1000)
+    return sock
+
+
+def dial_local(context: zmq.Context[zmq.Socket[bytes]], path: str) -> zmq.Socket[bytes]:
+    """A frontend's link to the controller of the same host. Connects in the background."""
+    sock = _dealer(context)
+    sock.connect(f"ipc://{path}")
+    return sock
+
+
+def dial_controller(
+    context: zmq.Context[zmq.Socket[bytes]],
+    address: str,
+    port: int,
+    keys_dir: str,
+    *,
+    node: str | None = None,
+) -> zmq.Socket[bytes]:
+    """A link to the controller over tcp: as a node (its name), else as a remote frontend.
+
+    Connects, and connects again, in the background. Raises KeyProblem.
+    """
+    name = FRONTEND if node is None else node
+    pair = load_pair(keys_dir, name, node=node is not None)
+    server = load_public(keys_dir, CONTROLLER)
+    sock = _dealer(context)
+    sock.set(zmq.CURVE_PUBLICKEY, pair.public)
+    sock.set(zmq.CURVE_SECRETKEY, pair.secret)
+    sock.set(zmq.CURVE_SERVERKEY, server)
+    sock.set(zmq.IPV6, 1 if ":" in address else 0)
+    sock.set(zmq.HEARTBEAT_IVL, 5_000)
+    sock.set(zmq.HEARTBEAT_TIMEOUT, 15_000)
+    sock.set(zmq.HANDSHAKE_IVL, 10_000)
+    sock.set(zmq.RECONNECT_IVL_MAX, 5_000)
+    sock.connect(f"tcp://{_host(address)}:{port}")
+    return sock
