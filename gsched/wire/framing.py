@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from socket import socket
+from typing import TYPE_CHECKING
 
 from gsched.wire.messages import MAX_FRAME, BadMessage
+
+if TYPE_CHECKING:
+    from socket import socket
 
 _LENGTH = struct.Struct(">I")
 HEADER = _LENGTH.size

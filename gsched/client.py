@@ -1,0 +1,297 @@
+"""Python's way in: typed requests to a frontend of this host, over its Unix socket.
+
+    with Client.from_env(os.environ) as client:
+        rows = client.jobs(JobQuery(active_only=True))
+
+Imports are few on purpose: every command starts here.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from gsched.wire.framing import ConnectionClosed, frame, recv_frame
+from gsched.wire.messages import (
+    BadMessage,
+    Blob,
+    BlobQuery,
+    Call,
+    Done,
+    FromFrontend,
+    JobQuery,
+    JobRows,
+    NodeQuery,
+    NodeRows,
+    Read,
+    Refused,
+    Reply,
+    Status,
+    StatusQuery,
+    Write,
+    encode,
+)
+from gsched.wire.paths import reachable
+
+if TYPE_CHECKING:
+    from gsched.config import Config
+
+#: Seconds to look for a frontend before giving up; while a request is under way longer, because
+#: it may have been carried out.
+PATIENCE_S = 0.5
+PATIENCE_UNDER_WAY_S = 5.0
+#: Seconds to wait for one answer.
+ANSWER_S = 70.0
+#: Requests of `call_many` that are under way at once.
+WINDOW = 256
+
+#: Slurm's sentence for it.
+CONNECT_FAILURE = "Unable to contact slurm controller (connect failure)"
+
+_answers: msgspec.msgpack.Decoder[FromFrontend] = msgspec.msgpack.Decoder(FromFrontend)
+
+T = TypeVar("T")
+
+
+class ControllerDown(Exception):
+    """Nobody answers. The text is Slurm's sentence for it."""
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(CONNECT_FAILURE)
+        #: what exactly happened, for a log
+        self.why = why
+
+
+class RequestRefused(Exception):
+    """A read was refused; the text is the frontend's sentence."""
+
+    def __init__(self, refusal: Refused) -> None:
+        super().__init__(refusal.message)
+        self.code = refusal.code
+
+
+class Client:
+    """A connection to a frontend, made when first needed and again when it breaks.
+
+    A read sees what this client wrote before it. Not for several threads at once.
+    """
+
+    def __init__(self, path: str, *, slurm_conf: str = "") -> None:
+        """`path` is a frontend's socket."""
+        self._path = path
+        self._slurm_conf = slurm_conf
+        self._sock: socket.socket | None = None
+        #: state version of the last write that was answered
+        self._seen = 0
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Client:
+        """The cluster that `SLURM_CONF` names, else the default one.
+
+        Raises ControllerDown when there is no slurm.conf at all.
+        """
+        from gsched.config.locate import find_slurm_conf
+
+        conf = find_slurm_conf(env)
+        return cls(os.path.join(_run_dir(conf), "frontend.sock"), slurm_conf=conf)
+
+    # ---- the Reader protocol ------------------------------------------------------------------
+
+    def jobs(self, query: JobQuery) -> JobRows:
+        """Jobs that match. Raises ControllerDown."""
+        query.min_version = max(query.min_version, self._seen)
+        return self._read(query, JobRows)
+
+    def nodes(self, query: NodeQuery) -> NodeRows:
+        """All nodes. Raises ControllerDown."""
+        query.min_version = max(query.min_version, self._seen)
+        return self._read(query, NodeRows)
+
+    def blob(self, query: BlobQuery) -> bytes:
+        """A job's script or environment. Raises RequestRefused, ControllerDown."""
+        return self._read(query, Blob).data
+
+    def status(self) -> Status:
+        """Of the cluster as the frontend sees it. Raises ControllerDown."""
+        return self._read(StatusQuery(), Status)
+
+    def call(self, write: Write, request_id: bytes | None = None) -> Reply:
+        """Carries a write out once, however often the connection breaks; durable when answered.
+
+        A later call with the same `request_id` gets the same answer (for some 15 minutes). Raises
+        ControllerDown.
+        """
+        return self.call_many([write], [request_id or os.urandom(16)])[0]
+
+    def call_many(
+        self, writes: Iterable[Write], request_ids: Iterable[bytes] | None = None
+    ) -> list[Reply]:
+        """Carries many writes out, up to 256 under way at once; replies in their order."""
+        todo = list(writes)
+        ids = [os.urandom(16) for _ in todo] if request_ids is None else list(request_ids)
+        if len(ids) != len(todo) or len(set(ids)) != len(ids):
+            raise ValueError("every write needs a request id of its own")
+        replies: dict[bytes, Reply] = {}
+        failures = 0
+        while len(replies) < len(todo):
+            before = len(replies)
+            left = [(i, w) for i, w in zip(ids, todo, strict=True) if i not in replies]
+            try:
+                self._pipeline(left, replies, under_way=bool(failures or replies))
+            except (OSError, ConnectionClosed) as error:
+                # A worker died: the next one is asked with the same request ids.
+                self.close()
+                failures = 0 if len(replies) > before else failures + 1
+                if failures > 20 or isinstance(error, TimeoutError):
+                    raise ControllerDown(str(error)) from None
+                time.sleep(min(0.02 * failures, 0.2))
+        found = [replies[i] for i in ids]
+        self._seen = max(self._seen, *(r.version for r in found if isinstance(r, Done)), 0)
+        return found
+
+    def config(self) -> Config:
+        """The cluster's configuration, from slurm.conf as it is now. Raises ConfigError."""
+        from gsched.config import load_config
+        from gsched.config.locate import find_slurm_conf
+
+        return load_config(self._slurm_conf or find_slurm_conf(os.environ))
+
+    def now(self) -> float:
+        """Wall clock, seconds since the epoch."""
+        return time.time()
+
+    @property
+    def uid(self) -> int:
+        """The caller's user id, as the frontend will see it."""
+        return os.geteuid()
+
+    @property
+    def gid(self) -> int:
+        """The caller's group id, as the frontend will see it."""
+        return os.getegid()
+
+    # ---- connection ---------------------------------------------------------------------------
+
+    def _pipeline(
+        self, left: list[tuple[bytes, Write]], replies: dict[bytes, Reply], *, under_way: bool
+    ) -> None:
+        sock = self._connect(PATIENCE_UNDER_WAY_S if under_way else PATIENCE_S)
+        waiting: set[bytes] = set()
+        queue = iter(left)
+        exhausted = False
+        while waiting or not exhausted:
+            batch = []
+            while not exhausted and len(waiting) < WINDOW:
+                item = next(queue, None)
+                if item is None:
+                    exhausted = True
+                    break
+                waiting.add(item[0])
+                batch.append(frame(encode(Call(item[0], item[1]))))
+            if batch:
+                sock.sendall(b"".join(batch))
+            if not waiting:
+                break
+            # Half a window is sent at a time: neither side idles while the other works.
+            while waiting and (exhausted or len(waiting) > WINDOW // 2):
+                answer = self._receive(sock)
+                if not isinstance(answer, Done | Refused) or answer.request_id not in waiting:
+                    raise ConnectionClosed("the frontend answered out of turn")
+                waiting.discard(answer.request_id)
+                replies[answer.request_id] = answer
+
+    def _read(self, query: Read, kind: type[T]) -> T:
+        request = frame(encode(query))
+        for attempt in range(10):
+            try:
+                sock = self._connect(PATIENCE_UNDER_WAY_S if attempt else PATIENCE_S)
+                sock.sendall(request)
+                answer = self._receive(sock)
+            except (OSError, ConnectionClosed) as error:
+                self.close()
+                if isinstance(error, TimeoutError):
+                    raise ControllerDown(str(error)) from None
+                continue
+            if isinstance(answer, kind):
+                return answer
+            if isinstance(answer, Refused):
+                if answer.temporary and answer.message == CONNECT_FAILURE:
+                    raise ControllerDown("the frontend has nothing to read")
+                raise RequestRefused(answer)
+            self.close()
+        raise ControllerDown("the frontends do not stay")
+
+    def _receive(self, sock: socket.socket) -> FromFrontend:
+        try:
+            return _answers.decode(recv_frame(sock))
+        except (msgspec.DecodeError, BadMessage) as error:
+            raise ConnectionClosed(f"the frontend's answer cannot be read: {error}") from None
+
+    def _connect(self, patience_s: float) -> socket.socket:
+        if self._sock is not None:
+            return self._sock
+        until = time.monotonic() + patience_s
+        while True:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.settimeout(ANSWER_S)
+                sock.connect(reachable(self._path))
+            except OSError as error:
+                sock.close()
+                if time.monotonic() > until or isinstance(error, PermissionError):
+                    raise ControllerDown(f"{self._path}: {error.strerror}") from None
+                time.sleep(0.02)
+                continue
+            self._sock = sock
+            return sock
+
+    def close(self) -> None:
+        """Gives the connection back. The next request makes another."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _run_dir(slurm_conf: str) -> str:
+    """The directory of SlurmctldPidFile, by a quick look at the file: parsing all of it costs
+    more than most commands take."""
+    key = "slurmctldpidfile"
+    includes = False
+    found = ""
+    try:
+        with open(slurm_conf, encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                words = line.strip()
+                lower = words[: len(key)].lower()
+                if lower == key:
+                    name, _, value = words.partition("=")
+                    if name.strip().lower() == key:
+                        found = value.split("#")[0].strip().strip('"')
+                elif lower.startswith("include"):
+                    includes = True
+    except OSError as error:
+        raise ControllerDown(f"{slurm_conf}: {error.strerror}") from None
+    if found and "%" not in found:
+        return os.path.dirname(found)
+    if includes or found:
+        from gsched.config import load_config
+
+        return load_config(slurm_conf).run_dir
+    return "/var/run"
