@@ -1,0 +1,44 @@
+"""One cluster for all tests that do not break it, and what the machine must offer."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from e2e_support import BIN, TEST_USER, LocalCluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    """Four simulated nodes of 16 CPUs and 8 GPUs each. Tests leave no job and no drained node."""
+    made = LocalCluster("--simulate", "peer", "--set", "KillWait=2")
+    made.up()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def other_user() -> str:
+    """An ordinary user who can reach this installation; skips where there is none."""
+    if os.getuid() != 0:
+        pytest.skip("needs root to act as another user")
+    try:
+        who = pwd.getpwnam(TEST_USER)
+    except KeyError:
+        pytest.skip(f"there is no user {TEST_USER} (.ci/run creates it)")
+    seen = subprocess.run(
+        [BIN / "gsched", "--version"],
+        user=who.pw_uid,
+        group=who.pw_gid,
+        extra_groups=[],
+        cwd="/",
+        env={"PATH": "/usr/bin:/bin", "HOME": who.pw_dir},
+        capture_output=True,
+        check=False,
+    )
+    if seen.returncode != 0:
+        pytest.skip(f"the user {TEST_USER} cannot read this installation ({BIN})")
+    return TEST_USER
