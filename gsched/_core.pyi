@@ -1,0 +1,331 @@
+"""The matching core: a cluster as flat C arrays, placements, reservations, the queue as columns.
+
+One `Core` is one cluster. It knows numbers only: nodes 0..n-1, GPUs as bits, partitions and
+features as bits, jobs by a 64-bit key. `gsched.cluster` binds them to names; `gsched._reference`
+gives the same answers slowly.
+
+How nodes are chosen. With GPUs: nodes with an island (GPUs joined by NVLink) that holds all GPUs
+the job wants from one node come before others; then the fewest free GPUs; then the smallest
+island that suffices (the largest, where none does); then weight; then number. Without GPUs:
+lowest weight, fewest free GPUs, fewest free CPUs, number. When the nodes so chosen cannot hold
+all tasks or GPUs, those that can hold most are taken. Tasks (and `gpus_total`) then fill the
+nodes in order of number, one being left for each node that follows, as Slurm's cons_tres does.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+class Placement(NamedTuple):
+    """Where a request goes."""
+
+    #: (node, cpus, tasks, mem_mb, gpu_mask) by node number
+    nodes: tuple[tuple[int, int, int, int, int], ...]
+
+class Reason(NamedTuple):
+    """So many nodes lack this. A node counts in each demand that it fails, but those outside the
+    partition, excluded or without the features count there alone."""
+
+    #: partition, features, excluded, cpus, memory, gpu_type, gpus, island, state (out of use),
+    #: busy (a whole node is wanted), reserved (for a job ahead)
+    what: str
+    #: as the node is configured; False: only now
+    never: bool
+    nodes: int
+
+class Refusal(NamedTuple):
+    """Why a request has no place. Where enough nodes lack nothing (suited >= needed) they cannot
+    hold all tasks or GPUs together, or a node of the node list is among those that lack."""
+
+    #: the cluster as configured, empty and all of it up, cannot hold it
+    never: bool
+    #: least number of nodes
+    needed: int
+    #: nodes that lack nothing
+    suited: int
+    reasons: tuple[Reason, ...]
+
+class Start(NamedTuple):
+    """A job that the pass started; its allocation under the same key is made."""
+
+    key: int
+    placement: Placement
+
+class Reservation(NamedTuple):
+    """A blocked job and what is kept for it: counts on each node; the very GPUs only where an
+    island, or a type on nodes with several, is demanded. Seconds as `now`."""
+
+    key: int
+    at: int
+    until: int
+    placement: Placement
+
+class Plan(NamedTuple):
+    """What a pass decided."""
+
+    #: in the order of decision
+    starts: list[Start]
+    reservations: list[Reservation]
+    #: (key, verdict) of jobs whose verdict changed, started ones among them
+    changed: list[tuple[int, int]]
+    #: jobs looked at
+    tested: int
+    #: placements computed for them (the rest was answered by their request class)
+    placed: int
+    #: max_starts ended it before the end of the queue
+    more: bool
+
+class NodeState(NamedTuple):
+    """What a node has left; below zero where it shrank under its jobs."""
+
+    free_cpus: int
+    free_mem_mb: int
+    #: healthy and unallocated
+    free_gpus: int
+    used_gpus: int
+    #: allocations that have a share of it
+    jobs: int
+    usable: bool
+
+#: verdicts on queued jobs
+#: no pass has come to it (max_test)
+UNTESTED: int
+STARTED: int
+#: the first blocked one of its partition: waits for resources, has a reservation
+RESOURCES: int
+#: would start but for the reservation of a job ahead
+PRIORITY: int
+#: does not fit now, and is not the first of its partition
+BEHIND: int
+#: not yet ready (ready_at)
+BEGIN: int
+HELD: int
+#: nodes or GPUs out of use are what is missing
+NODES_DOWN: int
+#: the cluster as configured cannot hold it
+NEVER: int
+#: its group has no starts left
+GROUP: int
+
+class Core:
+    """A cluster of n_nodes nodes (up to 100,000), all unusable until set_node() describes them.
+
+    Methods raise ValueError with the offending value, RuntimeError while schedule() runs in
+    another thread, MemoryError. Nothing is changed by a call that raises, but for MemoryError out
+    of schedule().
+    """
+
+    def __init__(self, n_nodes: int) -> None: ...
+    def define_class(self, links: Sequence[Sequence[int]], numa: Sequence[int]) -> int:
+        """The class of nodes with this link matrix (NVLinks between each two GPUs, 0 = PCIe only)
+        and these NUMA domains (-1 unknown); the same number for the same content. Class 0 has no
+        GPUs. Cost: 2^GPUs up to 16 GPUs, at first."""
+
+    def islands(self, cls: int) -> tuple[int, ...]:
+        """Bitmaps of the GPUs joined by NVLink, in order of their first GPU; a GPU without links
+        is an island of its own."""
+
+    def best_gpus(self, cls: int, free: int, count: int, *, one_island: bool = False) -> int:
+        """The best `count` GPUs of a free bitmap: most links inside, then most links left among the
+        rest, then the smallest bitmap; between GPUs that are alike in links, one NUMA domain.
+        0 if there are not so many (on one island, if asked). Cost: a look-up up to 16 GPUs
+        (2^free at the first time), count^2 x free above, where it is a good choice, not always the
+        best."""
+
+    def set_node(
+        self,
+        node: int,
+        *,
+        cls: int = 0,
+        cpus: int,
+        mem_mb: int,
+        gpu_type_masks: Iterable[tuple[int, int]] = (),
+        gpu_ok_mask: int | None = None,
+        usable: bool = True,
+        partitions: int = 0,
+        features: int = 0,
+        weight: int = 1,
+        threads: int = 1,
+    ) -> None:
+        """Describe a node; what runs on it stays allocated, also beyond its new size.
+
+        cls: its link class; gpu_type_masks: (type number 0..255, bitmap) pairs, together all its
+        GPUs; gpu_ok_mask: the healthy GPUs (all by default); partitions, features: bitmaps of up
+        to 256 bits; weight: lower is preferred; threads: CPUs per core, allocated together.
+        Cost: constant, but a new weight orders all nodes anew at the next decision.
+        """
+
+    def set_usable(self, node: int, usable: bool) -> None:
+        """Whether new work may go to a node (not down, drained ...). Cost: constant."""
+
+    def set_gpu_ok(self, node: int, mask: int) -> None:
+        """Its healthy GPUs: others get no new work, allocations stay. Cost: constant."""
+
+    def node(self, node: int) -> NodeState:
+        """What a node has left."""
+
+    def request(
+        self,
+        *,
+        partition: int = -1,
+        features_all: int = 0,
+        features_any: Iterable[int] = (),
+        min_nodes: int = 1,
+        max_nodes: int = 0,
+        ntasks: int = 0,
+        cpus_per_task: int = 1,
+        min_cpus_node: int = 0,
+        ntasks_per_node: int = 0,
+        mem_per_node_mb: int = -1,
+        mem_per_cpu_mb: int = 0,
+        mem_per_gpu_mb: int = 0,
+        gpus_per_node: int = 0,
+        gpus_per_task: int = 0,
+        gpus_total: int = 0,
+        cpus_per_gpu: int = 0,
+        gpu_type: int = -1,
+        exclusive: bool = False,
+        overcommit: bool = False,
+        one_island: bool = False,
+        threads_per_core: int = 0,
+        nodelist: Iterable[int] = (),
+        exclude: Iterable[int] = (),
+    ) -> int:
+        """The number of the request class with this content, one reference more.
+
+        partition: bit number, -1 any node. features_all: all of these bits; features_any: all bits
+        of one of these as well. max_nodes 0: no upper bound, as few nodes as hold it; else as many
+        as there are up to it (with gpus_total: as few as hold them). ntasks 0: ntasks_per_node (or
+        one) on each node; else in all, at least one a node, ntasks_per_node at most on each.
+        mem_per_node_mb: -1 not given, 0 all memory of the node; one of the three memory forms at
+        most. gpus_total goes with neither gpus_per_node nor gpus_per_task (say nodes or tasks
+        then). exclusive: idle nodes, all their CPUs and healthy GPUs. overcommit: CPUs for one
+        task per node. one_island: the GPUs of each node on one island, as a demand.
+        threads_per_core: so many of each core's threads are used, 0 all. nodelist: all of these
+        nodes, others may come to them.
+        Cost: constant, and a bitmap of nodes for each different (partition, features, exclude).
+        """
+
+    def drop_request(self, req: int) -> None:
+        """Give back one reference taken by request(); with the last one the class is forgotten.
+        ValueError while that would leave a queued job without its class."""
+
+    def allocate(
+        self,
+        key: int,
+        nodes: Iterable[tuple[int, int, int, int] | tuple[int, int, int, int, int]],
+        end: int = 0,
+        *,
+        adopt: bool = False,
+    ) -> None:
+        """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: no limit).
+
+        ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
+        CPUs or memory are not free; with adopt=True CPUs, memory and GPUs may go beyond the node's
+        size (work found running on a node that has shrunk), but no GPU is held twice. A node's
+        usability is not asked. Cost: its nodes.
+        """
+
+    def release(self, key: int) -> None:
+        """Free all that `key` holds. Cost: its nodes."""
+
+    def release_node(self, key: int, node: int) -> None:
+        """Free what `key` holds on one node; with the last node the allocation is gone."""
+
+    def set_end(self, key: int, end: int) -> None:
+        """When it is expected to end (seconds, 0: no limit)."""
+
+    def allocation(self, key: int) -> tuple[tuple[int, int, int, int, int], ...]:
+        """(node, cpus, tasks, mem_mb, gpu_mask) of each node it still holds; () if unknown."""
+
+    def can_ever(self, req: int) -> Refusal | None:
+        """None if the cluster as configured, empty and with every node and GPU up, can hold it.
+        Cost: nodes, once per change of the configuration."""
+
+    def possible(self, req: int) -> bool:
+        """Whether it would fit if no job ran: False means that nodes or GPUs out of use are what
+        is missing. Cost: nodes, once per change."""
+
+    def place(self, req: int, now: int = 0, limit_s: int = -1) -> Placement | Refusal:
+        """A Placement for now, or the Refusal with its counted reasons; nothing is allocated.
+
+        limit_s -1: only what is free counts; else (0: no limit) the reservations of the last pass
+        are respected too. Cost: candidates; a refusal costs nodes.
+        """
+
+    def time_place(self, req: int, repeat: int) -> float:
+        """Nanoseconds per placement inside the core, over `repeat` of them: for the benchmarks."""
+
+    def queue_add(
+        self,
+        key: int,
+        req: int,
+        priority: int,
+        order: int,
+        limit_s: int = 0,
+        ready_at: int = 0,
+        *,
+        held: int = 0,
+        group: int = -1,
+    ) -> None:
+        """A waiting job. Higher priority first, then lower order, then lower key. limit_s 0: no
+        limit; ready_at: not before; held (1..255): not at all; group: see set_group(). Cost:
+        constant here, its place in the order is found by the next pass."""
+
+    def queue_remove(self, key: int) -> None:
+        """A job leaves the queue without a start."""
+
+    def queue_update(
+        self,
+        key: int,
+        *,
+        req: int | None = None,
+        priority: int | None = None,
+        order: int | None = None,
+        limit_s: int | None = None,
+        ready_at: int | None = None,
+        held: int | None = None,
+        group: int | None = None,
+    ) -> None:
+        """Change what is given of a waiting job. Cost: constant."""
+
+    def queue_priorities(
+        self, keys: array[int] | memoryview, priorities: array[int] | memoryview
+    ) -> int:
+        """New priorities of many jobs: two arrays of int64 ('q') of the same length. Keys that are
+        not in the queue are passed over. The number of jobs changed. Cost: keys."""
+
+    def set_group(self, group: int, left: int) -> None:
+        """Jobs of this group that may still start (an array's throttle, a limit); each start of a
+        pass takes one. Groups are numbered from 0 without gaps. Cost: constant."""
+
+    def __len__(self) -> int:
+        """Jobs in the queue."""
+
+    def verdict(self, key: int) -> int:
+        """The verdict of the last pass on a waiting job."""
+
+    def verdicts(self) -> tuple[bytes, bytes]:
+        """Keys and verdicts of all waiting jobs in order, as bytes: int64 and uint8 arrays (order
+        as of the last pass; jobs added since are not in it). Cost: jobs."""
+
+    def schedule(self, now: int, max_starts: int = 0, max_test: int = 0) -> Plan:
+        """One pass over the queue in order: start what fits, reserve for the first blocked job of
+        each partition (EASY), judge the rest.
+
+        A job starts if it fits into what is free and, where a reservation would be touched, ends by
+        then or leaves on each node what is reserved. Jobs without a limit are taken to last a year
+        where a start in the future is looked for. Started jobs are allocated here under their key
+        until now + limit, and leave the queue: the caller only records them (and calls release()
+        and queue_add() if it cannot). max_starts, max_test: 0 means no bound. The GIL is not held;
+        other calls on this core raise RuntimeError meanwhile. Cost: jobs (some ns each) + one
+        placement per request class (and duration, where a reservation is the cause) + per
+        reservation log(ends) x (nodes + shares).
+        """
+
+    def reservations(self) -> list[Reservation]:
+        """The reservations of the last pass."""
+
+    def check(self) -> None:
+        """Recount everything from the allocations; AssertionError with the first difference. For
+        the tests. Cost: nodes + allocations."""

@@ -1,0 +1,207 @@
+# Reservations: when and where a blocked job will start, and what that leaves to others.
+#
+# A reservation is counts of CPUs, GPUs and memory on nodes from `at` to `until`; the very GPUs are
+# kept only where their type (on nodes with several) or an island is demanded. A job may start now
+# if it ends by then, or if on each node it leaves what is reserved.
+
+
+cdef inline int64_t end_of(Alloc* a, int64_t now) noexcept nogil:
+    """When an allocation is expected to be given back: an overdue one in the next second."""
+    if a.end == FOREVER:
+        return now + YEAR
+    return lmax(a.end, now + 1)
+
+
+cdef void sort_times(int64_t* a, int64_t n) noexcept nogil:
+    """Heap sort. Cost: n log n."""
+    cdef int64_t start = n // 2, end = n, root, child, v
+    while end > 1:
+        if start > 0:
+            start -= 1
+            v = a[start]
+        else:
+            end -= 1
+            v = a[end]
+            a[end] = a[0]
+        root = start
+        child = 2 * root + 1
+        while child < end:
+            if child + 1 < end and a[child + 1] > a[child]:
+                child += 1
+            if a[child] <= v:
+                break
+            a[root] = a[child]
+            root = child
+            child = 2 * root + 1
+        a[root] = v
+
+
+cdef uint64_t overlapping(Cluster* c, int64_t at, int64_t until) noexcept nogil:
+    """Reservations that share time with [at, until)."""
+    cdef uint64_t over = 0
+    cdef int h
+    for h in range(c.n_heads):
+        if c.heads[h].at >= 0 and c.heads[h].at < until and at < c.heads[h].until:
+            over |= (<uint64_t>1) << h
+    return over
+
+
+cdef void future(Cluster* c, int64_t now, int64_t at, uint64_t over) noexcept nogil:
+    """`then` becomes what is free at time `at` without the reservations in `over`.
+    Cost: nodes + allocated shares."""
+    cdef State* s = &c.then
+    cdef Share* sh
+    cdef uint64_t m
+    cdef int32_t p, k
+    cdef int i, h, g
+    c.then_is = 0
+    memcpy(s.cpus, c.now.cpus, <size_t>c.n * sizeof(int32_t))
+    memcpy(s.mem, c.now.mem, <size_t>c.n * sizeof(int64_t))
+    memcpy(s.gpus, c.now.gpus, <size_t>c.n * sizeof(uint64_t))
+    memcpy(s.jobs, c.now.jobs, <size_t>c.n * sizeof(int32_t))
+    memcpy(s.usable, c.now.usable, <size_t>c.n)
+    for p in range(c.pieces_used):
+        if c.pieces[p].owner < 0 or end_of(&c.allocs[c.pieces[p].owner], now) > at:
+            continue
+        sh = &c.pieces[p].share
+        i = sh.node
+        s.cpus[i] += sh.cpus
+        s.mem[i] += sh.mem
+        s.gpus[i] |= sh.mask & c.all[i] & c.ok[i]
+        s.jobs[i] -= 1
+    for h in range(c.n_heads):
+        if not over >> h & 1:
+            continue
+        for k in range(c.heads[h].first, c.heads[h].first + c.heads[h].n):
+            sh = &c.planned[k]
+            i = sh.node
+            s.cpus[i] -= sh.cpus
+            s.mem[i] -= sh.mem
+            s.jobs[i] += 1
+            # Its GPUs, or as many others where those are still in use.
+            m = s.gpus[i] & sh.mask
+            g = sh.gpus - gs_pop(m)
+            s.gpus[i] &= ~m
+            s.gpus[i] &= ~lowest(s.gpus[i], g)
+    index_build(c, s)
+
+
+cdef int64_t find_start(Cluster* c, Req* r, int64_t now, int64_t duration) noexcept nogil:
+    """The earliest time at which r fits for its duration, with the answer in c.out and `then` as of
+    that time; -1 for never. Cost: log(ends) x (nodes + allocated shares) for each stretch of time
+    between reservations."""
+    cdef int64_t n = 0, m = 0, i, lo, hi, mid, first, last, found
+    cdef uint64_t over
+    cdef int h
+    cdef int32_t a
+    if grow(<void**>&c.times, &c.times_cap, <int64_t>c.allocs_used + c.n_heads, sizeof(int64_t)):
+        c.then.failed = 1
+        return -1
+    for a in range(c.allocs_used):
+        if c.allocs[a].live:
+            c.times[n] = end_of(&c.allocs[a], now)
+            n += 1
+    for h in range(c.n_heads):
+        if c.heads[h].at >= 0:
+            c.times[n] = c.heads[h].until
+            n += 1
+    sort_times(c.times, n)
+    for i in range(n):
+        if c.times[i] > now and (m == 0 or c.times[i] != c.times[m - 1]):
+            c.times[m] = c.times[i]
+            m += 1
+    # Within a stretch where the same reservations overlap, what is free only grows.
+    first = 0
+    while first < m:
+        over = overlapping(c, c.times[first], c.times[first] + duration)
+        last = first
+        while (last + 1 < m and
+               overlapping(c, c.times[last + 1], c.times[last + 1] + duration) == over):
+            last += 1
+        lo = first
+        hi = last
+        found = -1
+        future(c, now, c.times[hi], over)
+        if place(c, &c.then, r, 0):
+            found = hi
+            while lo < hi:
+                mid = (lo + hi) // 2
+                future(c, now, c.times[mid], over)
+                if place(c, &c.then, r, 0):
+                    hi = mid
+                    found = mid
+                else:
+                    lo = mid + 1
+            # The last probe may have been another time: the answer of the right one.
+            future(c, now, c.times[hi], over)
+            place(c, &c.then, r, 0)
+            return c.times[hi]
+        first = last + 1
+    return -1
+
+
+cdef void clear_plan(Cluster* c) noexcept nogil:
+    cdef int32_t k
+    for k in range(c.n_cons):
+        c.con_head[c.cons[k].node] = -1
+    c.n_cons = 0
+    c.n_heads = 0
+    c.n_planned = 0
+    memset(c.headed, 0, sizeof(c.headed))
+
+
+cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now, int64_t duration) noexcept nogil:
+    """Give a blocked job its reservation. 1; 0 when no time is found; -1 without memory."""
+    cdef Req* r = &c.reqs[req]
+    cdef Head* h
+    cdef Con* con
+    cdef Share* sh
+    cdef int64_t at
+    cdef int k, j, strict, me
+    if c.n_heads >= PLANNED:
+        return 0
+    if grow(<void**>&c.heads, &c.heads_cap, c.n_heads + 1, sizeof(Head)):
+        return -1
+    at = find_start(c, r, now, duration)
+    if c.then.failed:
+        return -1
+    if at < 0:
+        return 0
+    if (grow(<void**>&c.planned, &c.planned_cap, c.n_planned + c.n_out, sizeof(Share))
+            or grow(<void**>&c.cons, &c.cons_cap, c.n_cons + c.n_out, sizeof(Con))):
+        return -1
+    me = c.n_heads
+    h = &c.heads[me]
+    h.key = key
+    h.req = req
+    h.at = at
+    h.until = at + duration
+    h.first = <int32_t>c.n_planned
+    h.n = c.n_out
+    memcpy(&c.planned[h.first], c.out, <size_t>c.n_out * sizeof(Share))
+    c.n_planned += c.n_out
+    c.n_heads += 1
+    for k in range(h.n):
+        sh = &c.planned[h.first + k]
+        # Reservations that begin during this one keep what they reserved beside it.
+        j = c.con_head[sh.node]
+        while j >= 0:
+            if h.at <= c.cons[j].at < h.until:
+                c.cons[j].cpus -= sh.cpus
+                c.cons[j].mem -= sh.mem
+                c.cons[j].gpus -= sh.gpus
+            j = c.cons[j].next
+        strict = r.island or (r.gtype >= 0 and c.mixed[c.layout[sh.node]])
+        con = &c.cons[c.n_cons]
+        con.node = sh.node
+        con.at = at
+        con.head = me
+        con.cpus = c.then.cpus[sh.node] - sh.cpus
+        con.mem = c.then.mem[sh.node] - sh.mem
+        con.gpus = gs_pop(c.then.gpus[sh.node]) - sh.gpus
+        con.strict = strict
+        con.mask = sh.mask if strict else 0
+        con.next = c.con_head[sh.node]
+        c.con_head[sh.node] = c.n_cons
+        c.n_cons += 1
+    return 1

@@ -1,0 +1,126 @@
+# Why a request is refused: nodes counted by what they lack.
+
+cdef enum:
+    # never: not on this node as it is configured
+    W_PARTITION = 0
+    W_FEATURES
+    W_EXCLUDED
+    W_CPUS_TOTAL
+    W_MEMORY_TOTAL
+    W_GPU_TYPE
+    W_GPUS_TOTAL
+    W_ISLAND_TOTAL
+    # not now
+    W_STATE
+    W_BUSY
+    W_CPUS
+    W_MEMORY
+    W_GPUS
+    W_ISLAND
+    W_RESERVED
+    WHYS
+
+cdef struct Need:
+    int64_t t
+    int64_t g
+    int64_t cpus             # usable ones
+
+
+cdef void need_of(Req* r, Need* o) noexcept nogil:
+    """The least that each node must hold; all of it where one node is asked for."""
+    o.t = r.tmin
+    o.g = smallest_gpus(r)
+    if r.max_nodes == 1:
+        o.t = lmax(r.tmin, r.ntasks)
+        if r.gtotal:
+            o.g = r.gtotal
+        elif not r.gpn:
+            o.g = o.t * r.gpt
+    o.cpus = cpu_need(r, o.t, o.g)
+
+
+cdef void lacks(Cluster* c, Req* r, Need* need, int i, int64_t cpus, int64_t mem, uint64_t gpus,
+                int* no_cpus, int* no_mem, int* no_type, int* no_gpus, int* no_island) noexcept nogil:
+    """What of the need is missing on node i with so much free."""
+    cdef int u = usable_threads(c, r, i)
+    cdef int64_t charge = (need.cpus + u - 1) // u * c.threads[i], memory = 0
+    cdef uint64_t mask = gpus
+    no_type[0] = no_gpus[0] = no_island[0] = 0
+    if r.excl:
+        charge = lmax(charge, c.cpus[i])
+    no_cpus[0] = cpus < charge
+    if r.mem_cpu > 0:
+        memory = r.mem_cpu * ((need.cpus + u - 1) // u * c.threads[i])
+    elif r.mem_node == 0:
+        memory = c.mem[i]
+    elif r.mem_node > 0:
+        memory = r.mem_node
+    elif r.mem_gpu > 0:
+        memory = r.mem_gpu * need.g
+    no_mem[0] = mem < memory
+    if not r.gpu:
+        return
+    if r.gtype >= 0:
+        mask &= c.layouts[<size_t>c.layout[i] * MAX_TYPES + r.gtype]
+        if mask == 0 and c.all[i]:
+            no_type[0] = (c.all[i] & c.layouts[<size_t>c.layout[i] * MAX_TYPES + r.gtype]) == 0
+    if no_type[0]:
+        return
+    no_gpus[0] = gs_pop(mask) < need.g
+    if r.island and not no_gpus[0]:
+        no_island[0] = largest_island(&c.links[c.cls[i]], mask) < need.g
+
+
+cdef int explain(Cluster* c, Req* r, int64_t end, int64_t* why) noexcept nogil:
+    """Count nodes by what they lack; the number of nodes that lack nothing. Cost: nodes."""
+    cdef Filter* fl = &c.filters[r.filter]
+    cdef Need need
+    cdef Fit f
+    cdef int i, e, suited = 0, excluded
+    cdef int no_cpus, no_mem, no_type, no_gpus, no_island
+    memset(why, 0, WHYS * sizeof(int64_t))
+    need_of(r, &need)
+    for e in range(fl.n_exclude):
+        c.mark[fl.exclude[e]] = 1
+    for i in range(c.n):
+        if fl.partition >= 0 and not has_bit(c.parts + <size_t>i * BIT_WORDS, fl.partition):
+            why[W_PARTITION] += 1
+            continue
+        excluded = c.mark[i]
+        if excluded:
+            why[W_EXCLUDED] += 1
+            continue
+        if not features_fit(c, fl, i):
+            why[W_FEATURES] += 1
+            continue
+        lacks(c, r, &need, i, c.cpus[i], c.mem[i], c.all[i],
+              &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
+        if no_cpus or no_mem or no_type or no_gpus or no_island:
+            why[W_CPUS_TOTAL] += no_cpus
+            why[W_MEMORY_TOTAL] += no_mem
+            why[W_GPU_TYPE] += no_type
+            why[W_GPUS_TOTAL] += no_gpus
+            why[W_ISLAND_TOTAL] += no_island
+            continue
+        if not c.now.usable[i]:
+            why[W_STATE] += 1
+            continue
+        lacks(c, r, &need, i, c.now.cpus[i], c.now.mem[i], c.now.gpus[i],
+              &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
+        if r.excl and c.now.jobs[i]:
+            why[W_BUSY] += 1
+            continue
+        if no_cpus or no_mem or no_gpus or no_island:
+            why[W_CPUS] += no_cpus
+            why[W_MEMORY] += no_mem
+            why[W_GPUS] += no_gpus
+            why[W_ISLAND] += no_island
+            continue
+        if end > 0 and (not fit(c, &c.now, r, i, end, &f)
+                        or f.t < need.t or (r.gtotal and f.g < need.g)):
+            why[W_RESERVED] += 1
+            continue
+        suited += 1
+    for e in range(fl.n_exclude):
+        c.mark[fl.exclude[e]] = 0
+    return suited

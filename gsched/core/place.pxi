@@ -1,0 +1,447 @@
+# Placement: whether a node can hold a part of a request, which nodes are taken, what each gets.
+
+cdef struct Fit:
+    int64_t t                # most tasks that the node can hold
+    int64_t g                # most GPUs that it can give (requests for GPUs in all)
+    uint64_t mask            # GPUs to choose from
+
+
+cdef inline int usable_threads(Cluster* c, Req* r, int i) noexcept nogil:
+    return imin(r.tpc, c.threads[i]) if r.tpc else c.threads[i]
+
+
+cdef inline int fit_in(Cluster* c, Req* r, int i, int64_t cpus, int64_t mem, uint64_t mask,
+                       int gfree, Fit* o) noexcept nogil:
+    """Whether node i, with so much free, can hold the smallest part of r; the most it can hold."""
+    cdef int64_t cores, avail, t, g = 0
+    if cpus <= 0:
+        return 0
+    if r.excl and cpus < c.cpus[i]:
+        return 0
+    cores = cpus // c.threads[i]
+    if r.mem_cpu > 0:
+        if mem <= 0:
+            return 0
+        cores = lmin(cores, mem // r.mem_cpu // c.threads[i])
+    elif r.mem_node == 0:
+        if mem < c.mem[i]:
+            return 0
+    elif r.mem_node > 0:
+        if mem < r.mem_node:
+            return 0
+    avail = cores * usable_threads(c, r, i)
+    if avail < r.mincpus:
+        return 0
+    if r.gpu:
+        g = gfree
+        if r.island:
+            g = imin(<int>g, largest_island(&c.links[c.cls[i]], mask))
+        if r.mem_gpu > 0:
+            g = lmin(g, lmax(mem, 0) // r.mem_gpu)
+        if r.cpg > 0:
+            g = lmin(g, avail // r.cpg)
+        if r.gpn:
+            if g < r.gpn:
+                return 0
+            g = r.gpn
+        if g < 1:
+            return 0
+    if r.overcommit:
+        t = MAX_COUNT if avail >= r.cpt else 0
+    else:
+        t = avail // r.cpt
+    if r.tpn and t > r.tpn:
+        t = r.tpn
+    if r.gpt and t > g // r.gpt:
+        t = g // r.gpt
+    if t < r.tmin:
+        return 0
+    o.t = t if r.ntasks else r.tmin
+    o.g = g
+    o.mask = mask
+    return 1
+
+
+cdef int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept nogil:
+    """The same for what node i has free in s; `end` > 0: reservations before it are respected."""
+    cdef int64_t cpus = s.cpus[i], mem = s.mem[i]
+    cdef uint64_t mask = 0
+    cdef int gfree = 0, k, hit = 0
+    cdef Con* con
+    if r.excl and s.jobs[i]:
+        return 0
+    if r.gpu:
+        mask = s.gpus[i]
+        if r.gtype >= 0:
+            mask &= c.layouts[<size_t>c.layout[i] * MAX_TYPES + r.gtype]
+        gfree = gs_pop(mask)
+    if not fit_in(c, r, i, cpus, mem, mask, gfree, o):
+        return 0
+    if end <= 0 or c.con_head[i] < 0:
+        return 1
+    k = c.con_head[i]
+    while k >= 0:
+        con = &c.cons[k]
+        if con.at < end:
+            hit = 1
+            cpus = lmin(cpus, con.cpus)
+            mem = lmin(mem, con.mem)
+            if con.strict:
+                mask &= ~con.mask
+            gfree = imin(gfree, con.gpus)
+        k = con.next
+    if not hit:
+        return 1
+    gfree = imin(gfree, gs_pop(mask))
+    k = <int>o.t
+    hit = <int>o.g
+    if gfree < 0 or not fit_in(c, r, i, cpus, mem, mask, gfree, o):
+        c.cut = 1
+        return 0
+    if o.t < k or o.g < hit:
+        c.cut = 1
+    return 1
+
+
+cdef int64_t cpu_need(Req* r, int64_t t, int64_t g) noexcept nogil:
+    cdef int64_t need = r.cpt if r.overcommit else t * r.cpt
+    need = lmax(need, g * r.cpg)
+    return lmax(need, r.mincpus)
+
+
+cdef void share_out(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t, int64_t g,
+                    Share* o) noexcept nogil:
+    """What node i gives for t tasks and g GPUs."""
+    cdef int64_t need = cpu_need(r, t, g)
+    cdef int u = usable_threads(c, r, i)
+    o.node = i
+    o.tasks = <int32_t>t
+    o.cpus = <int32_t>((need + u - 1) // u * c.threads[i])
+    o.mask = 0
+    if r.excl:
+        o.cpus = c.cpus[i]
+        o.mask = s.gpus[i]
+    elif r.island and g > 0:
+        o.mask = best_on_island(&c.links[c.cls[i]], f.mask, <int>g)
+    elif g > 0:
+        o.mask = best_gpus(&c.links[c.cls[i]], f.mask, <int>g)
+    o.gpus = gs_pop(o.mask)
+    if r.mem_cpu > 0:
+        o.mem = r.mem_cpu * o.cpus
+    elif r.mem_node == 0:
+        o.mem = c.mem[i]
+    elif r.mem_node > 0:
+        o.mem = r.mem_node
+    elif r.mem_gpu > 0:
+        o.mem = r.mem_gpu * g
+    else:
+        o.mem = 0
+    if r.excl and o.mem > c.mem[i]:
+        o.mem = c.mem[i]
+
+
+cdef inline int consider(Cluster* c, State* s, Req* r, int i, int64_t end, int64_t need_t,
+                         int64_t need_g, int n) noexcept nogil:
+    """Append node i to the candidates if it can hold need_t tasks and need_g GPUs; their number."""
+    cdef Fit f
+    if c.mark[i] or not fit(c, s, r, i, end, &f):
+        return n
+    if f.t < need_t or f.g < need_g:
+        return n
+    c.cand[n] = i
+    c.cand_t[n] = <int32_t>f.t
+    c.cand_g[n] = <int32_t>f.g
+    return n + 1
+
+
+cdef int walk_bucket(Cluster* c, State* s, Req* r, Filter* fl, int b, int64_t end, int64_t need_t,
+                     int64_t need_g, int limit, int n) noexcept nogil:
+    """Candidates of one bucket in order of rank."""
+    cdef uint64_t* bits = s.bucket[b]
+    cdef uint64_t sm, x
+    cdef int sw, w
+    for sw in range(c.sums):
+        sm = bits[c.words + sw]
+        while sm:
+            w = (sw << 6) + gs_ctz(sm)
+            sm &= sm - 1
+            x = bits[w] & fl.bits[w]
+            while x:
+                n = consider(c, s, r, c.node_of[(w << 6) + gs_ctz(x)], end, need_t, need_g, n)
+                if n >= limit:
+                    return n
+                x &= x - 1
+    return n
+
+
+cdef int walk_gpu(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, int64_t need_t,
+                  int64_t need_g, int limit) noexcept nogil:
+    """Up to `limit` nodes for want_g GPUs, best first: those with an island that holds them all
+    before others; then the fewest free GPUs; then the smallest island that suffices (the largest
+    of those that do not); then weight and number. Cost: buckets in use + candidates looked at."""
+    cdef Filter* fl = &c.filters[r.filter]
+    cdef int f, l, n = 0, g = <int>lmin(lmax(want_g, 1), GRID)
+    for f in range(g, GRID):
+        if s.filled[f] == 0:
+            continue
+        for l in range(g, f + 1):
+            if s.filled[f] >> (l - 1) & 1:
+                n = walk_bucket(c, s, r, fl, f * GRID + l, end, need_t, need_g, limit, n)
+                if n >= limit:
+                    return n
+    if r.island:
+        return n
+    for f in range(g, GRID):
+        if s.filled[f] == 0:
+            continue
+        for l in range(imin(g - 1, f), 0, -1):
+            if s.filled[f] >> (l - 1) & 1:
+                n = walk_bucket(c, s, r, fl, f * GRID + l, end, need_t, need_g, limit, n)
+                if n >= limit:
+                    return n
+    return n
+
+
+cdef void sort_cands(Cluster* c, State* s, int lo, int hi, int by) noexcept nogil:
+    """Stable sort of candidates [lo, hi): 0 fewest free CPUs; 1 most tasks, then most GPUs;
+    2 most GPUs, then most tasks. Cost: n log n."""
+    cdef int i, j, n = hi - lo
+    cdef Entry* a
+    cdef Entry* b
+    if n < 2:
+        return
+    a = <Entry*>malloc(2 * <size_t>n * sizeof(Entry))
+    if a == NULL:
+        s.failed = 1
+        return
+    b = a + n
+    for i in range(n):
+        j = lo + i
+        if by == 0:
+            a[i].priority = -<int64_t>s.cpus[c.cand[j]]
+            a[i].order = 0
+        elif by == 1:
+            a[i].priority = c.cand_t[j]
+            a[i].order = -<int64_t>c.cand_g[j]
+        else:
+            a[i].priority = c.cand_g[j]
+            a[i].order = -<int64_t>c.cand_t[j]
+        a[i].key = i
+        a[i].slot = i
+    sort_entries(a, b, n)
+    for i in range(n):
+        b[i].slot = c.cand[lo + i]
+        b[i].order = c.cand_t[lo + i]
+        b[i].key = c.cand_g[lo + i]
+    for i in range(n):
+        j = a[i].slot
+        c.cand[lo + i] = b[j].slot
+        c.cand_t[lo + i] = <int32_t>b[j].order
+        c.cand_g[lo + i] = <int32_t>b[j].key
+    free(a)
+
+
+cdef int weight_end(Cluster* c, int lo, int64_t weight) noexcept nogil:
+    cdef int a = lo, b = c.n, m
+    if c.weight[c.node_of[b - 1]] == weight:
+        return b
+    while b - a > 1:
+        m = (a + b) // 2
+        if c.weight[c.node_of[m]] == weight:
+            a = m
+        else:
+            b = m
+    return b
+
+
+cdef int walk_cpu(Cluster* c, State* s, Req* r, int64_t end, int64_t need_t, int limit) noexcept nogil:
+    """Up to `limit` nodes for a request without GPUs, best first: lowest weight, fewest free GPUs,
+    fewest free CPUs, lowest number. Cost: candidates of the first (weight, free GPUs) that suffice."""
+    cdef Filter* fl = &c.filters[r.filter]
+    cdef int lo = 0, hi, f, l, w, n = 0, start, rank, i, best
+    cdef uint64_t x, m
+    cdef int64_t weight
+    while lo < c.n and n < limit:
+        weight = c.weight[c.node_of[lo]]
+        # Ranks [lo, hi) have this weight: a binary search, as there may be many weights or one.
+        hi = weight_end(c, lo, weight)
+        for f in range(GRID):
+            if s.filled[f] == 0:
+                continue
+            start = n
+            for w in range(lo >> 6, ((hi - 1) >> 6) + 1):
+                x = 0
+                m = s.filled[f]
+                while m:
+                    l = gs_ctz(m) + 1 if f else 0
+                    m &= m - 1
+                    x |= s.bucket[f * GRID + l][w]
+                x &= fl.bits[w]
+                if w == lo >> 6:
+                    x &= ~low_bits(lo & 63)
+                if w == hi >> 6:
+                    x &= low_bits(hi & 63)
+                while x:
+                    n = consider(c, s, r, c.node_of[(w << 6) + gs_ctz(x)], end, need_t, 0, n)
+                    x &= x - 1
+            if n > start:
+                if limit - start == 1:
+                    best = start
+                    for i in range(start + 1, n):
+                        if s.cpus[c.cand[i]] < s.cpus[c.cand[best]]:
+                            best = i
+                    c.cand[start] = c.cand[best]
+                    c.cand_t[start] = c.cand_t[best]
+                    c.cand_g[start] = c.cand_g[best]
+                    return start + 1
+                sort_cands(c, s, start, n, 0)
+                if n >= limit:
+                    return limit
+        lo = hi
+    return imin(n, limit)
+
+
+cdef int walk(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, int64_t need_t,
+              int64_t need_g, int limit) noexcept nogil:
+    if limit <= 0:
+        return 0
+    if r.gpu:
+        return walk_gpu(c, s, r, end, want_g, need_t, need_g, limit)
+    return walk_cpu(c, s, r, end, need_t, limit)
+
+
+cdef int finish(Cluster* c, State* s, Req* r, int64_t end, int n) noexcept nogil:
+    """Tasks and GPUs over the n chosen candidates, in order of node number."""
+    cdef int i, j, left
+    cdef int64_t tasks = lmax(r.ntasks, n), gpus = r.gtotal, t, g
+    cdef Fit f
+    cdef Entry* a
+    if n > 1:
+        a = <Entry*>malloc(2 * <size_t>n * sizeof(Entry))
+        if a == NULL:
+            s.failed = 1
+            return 0
+        for i in range(n):
+            a[i].priority = 0
+            a[i].order = c.cand[i]
+            a[i].key = 0
+            a[i].slot = c.cand[i]
+        sort_entries(a, a + n, n)
+        for i in range(n):
+            c.cand[i] = a[i].slot
+        free(a)
+    for i in range(n):
+        j = c.cand[i]
+        left = n - 1 - i
+        fit(c, s, r, j, end, &f)
+        if r.ntasks:
+            # Fill node after node, but leave one task for each that follows.
+            t = lmin(f.t, tasks - left)
+            tasks -= t
+        else:
+            t = r.tmin
+        if r.gtotal:
+            g = lmin(f.g, gpus - left)
+            gpus -= g
+        elif r.gpn:
+            g = r.gpn
+        else:
+            g = t * r.gpt
+        share_out(c, s, r, j, &f, t, g, &c.out[i])
+    c.n_out = n
+    return 1
+
+
+cdef int place(Cluster* c, State* s, Req* r, int64_t end) noexcept nogil:
+    """Nodes for r from what s has free, into c.out. 1, or 0 when it does not fit.
+
+    As few nodes as hold it when max_nodes is 0 or GPUs are asked in all; else as many as max_nodes
+    allows. First the nodes that walk() likes best; when these cannot hold all tasks or GPUs, the
+    ones that can hold most.
+    """
+    cdef int k, n, lower, upper, want, ok
+    c.cut = 0
+    c.n_out = 0
+    filter_refresh(c, &c.filters[r.filter])
+    for k in range(r.n_must):
+        c.mark[r.must[k]] = 1
+    lower = r.min_nodes if r.min_nodes > r.n_must else r.n_must
+    upper = r.max_nodes if r.max_nodes else c.n
+    if r.gtotal and upper > r.gtotal:
+        upper = r.gtotal
+    want = lower if r.max_nodes == 0 or r.gtotal else upper
+    ok = 0
+    if lower <= upper and lower <= c.n:
+        ok = choose(c, s, r, end, lower, upper, want)
+    for k in range(r.n_must):
+        c.mark[r.must[k]] = 0
+    return ok
+
+
+cdef int choose(Cluster* c, State* s, Req* r, int64_t end, int lower, int upper,
+                int want) noexcept nogil:
+    cdef Filter* fl = &c.filters[r.filter]
+    cdef Fit f
+    cdef int64_t t_in = 0, g_in = 0, t, g, want_g
+    cdef int k, i, n
+    # The nodes that must be in it.
+    for k in range(r.n_must):
+        i = r.must[k]
+        if not fl.bits[c.rank[i] >> 6] >> (c.rank[i] & 63) & 1 or not s.usable[i]:
+            return 0
+        if not fit(c, s, r, i, end, &f):
+            return 0
+        t_in += f.t
+        g_in += f.g
+    if want == 1:
+        if r.n_must:
+            if t_in >= r.ntasks and g_in >= r.gtotal:
+                c.cand[0] = r.must[0]
+                return finish(c, s, r, end, 1)
+        else:
+            want_g = r.gpn
+            if r.gtotal:
+                want_g = r.gtotal
+            elif r.gpt and not r.gpn:
+                want_g = <int64_t>r.gpt * lmax(r.ntasks, r.tmin)
+            if walk(c, s, r, end, want_g, r.ntasks, r.gtotal, 1) == 1:
+                return finish(c, s, r, end, 1)
+    else:
+        n = walk(c, s, r, end, smallest_gpus(r), 0, 0, want - r.n_must)
+        t = t_in
+        g = g_in
+        for k in range(n):
+            t += c.cand_t[k]
+            g += c.cand_g[k]
+        if n + r.n_must >= lower and t >= r.ntasks and (not r.gtotal or g >= r.gtotal):
+            for k in range(r.n_must):
+                c.cand[n + k] = r.must[k]
+            return finish(c, s, r, end, n + r.n_must)
+    if (r.ntasks == 0 and not r.gtotal) or upper <= 1:
+        return 0
+    # The largest first: the fewest nodes that hold it.
+    n = walk(c, s, r, end, smallest_gpus(r), 0, 0, c.n - r.n_must)
+    if n == 0 and lower > r.n_must:
+        return 0
+    sort_cands(c, s, 0, n, 2 if r.gtotal else 1)
+    t = t_in
+    g = g_in
+    k = 0
+    while True:
+        if k + r.n_must >= lower and t >= r.ntasks and (not r.gtotal or g >= r.gtotal):
+            break
+        if k >= n or k + r.n_must >= upper:
+            return 0
+        t += c.cand_t[k]
+        g += c.cand_g[k]
+        k += 1
+    for i in range(r.n_must):
+        c.cand[k + i] = r.must[i]
+    return finish(c, s, r, end, k + r.n_must)
+
+
+cdef inline int smallest_gpus(Req* r) noexcept nogil:
+    """GPUs that a node must give at least."""
+    if r.gtotal:
+        return 1
+    return r.gpn if r.gpn else <int>lmin(<int64_t>r.gpt * r.tmin, GRID)

@@ -1,0 +1,238 @@
+# The queue as columns, and the pass over it.
+
+cdef enum:
+    V_UNTESTED = 0
+    V_STARTED = 1
+    V_RESOURCES = 2
+    V_PRIORITY = 3
+    V_BEHIND = 4
+    V_BEGIN = 5
+    V_HELD = 6
+    V_NODES_DOWN = 7
+    V_NEVER = 8
+    V_GROUP = 9
+
+
+cdef int queue_room(Cluster* c) noexcept nogil:
+    """Room for one more job in every column. 0, or -1 without memory."""
+    cdef int64_t need = c.q_used + 1, cap
+    if map_reserve(&c.q_by_key):
+        return -1
+    # A place is at most once in each of these lists.
+    if (grow(<void**>&c.q_fresh, &c.q_fresh_cap, need, sizeof(int32_t))
+            or grow(<void**>&c.q_grave, &c.q_grave_cap, need, sizeof(int32_t))
+            or grow(<void**>&c.q_free, &c.q_free_cap, need, sizeof(int32_t))
+            or grow(<void**>&c.changed, &c.changed_cap, need, sizeof(int32_t))
+            or grow(<void**>&c.started, &c.started_cap, need, sizeof(int64_t))
+            or grow(<void**>&c.sorted, &c.sorted_cap, need, sizeof(Entry))
+            or grow(<void**>&c.spare, &c.spare_cap, 2 * need, sizeof(Entry))):
+        return -1
+    if need <= c.q_cap:
+        return 0
+    cap = c.q_cap
+    if grow(<void**>&c.q_key, &cap, need, sizeof(int64_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_priority, &cap, need, sizeof(int64_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_order, &cap, need, sizeof(int64_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_limit, &cap, need, sizeof(int64_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_ready, &cap, need, sizeof(int64_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_req, &cap, need, sizeof(int32_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_group, &cap, need, sizeof(int32_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_held, &cap, need, 1):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_verdict, &cap, need, 1):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_live, &cap, need, 1):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_moved, &cap, need, 1):
+        return -1
+    c.q_cap = cap
+    return 0
+
+
+cdef int32_t queue_place(Cluster* c) noexcept nogil:
+    """A place for a job; queue_room() came before."""
+    if c.q_n_free:
+        c.q_n_free -= 1
+        return c.q_free[c.q_n_free]
+    c.q_used += 1
+    return c.q_used - 1
+
+
+cdef void queue_fresh(Cluster* c, int32_t slot) noexcept nogil:
+    """The job's place in the order is to be found at the next pass."""
+    if not c.q_moved[slot]:
+        c.q_moved[slot] = 1
+        c.q_fresh[c.q_n_fresh] = slot
+        c.q_n_fresh += 1
+
+
+cdef void queue_drop(Cluster* c, int32_t slot) noexcept nogil:
+    map_del(&c.q_by_key, c.q_key[slot])
+    c.q_live[slot] = 0
+    c.reqs[c.q_req[slot]].queued -= 1
+    c.q_grave[c.q_n_grave] = slot
+    c.q_n_grave += 1
+
+
+cdef void queue_merge(Cluster* c) noexcept nogil:
+    """Bring `sorted` up to date. Cost: jobs, and m log m for m added or moved ones."""
+    cdef int64_t i, j, k, m = 0, n = 0
+    cdef int32_t slot
+    cdef Entry* fresh
+    cdef Entry* t
+    if c.q_n_fresh == 0 and c.q_n_grave == 0:
+        return
+    for i in range(c.n_sorted):
+        slot = c.sorted[i].slot
+        if c.q_live[slot] and not c.q_moved[slot]:
+            c.sorted[n] = c.sorted[i]
+            n += 1
+    fresh = c.spare
+    for i in range(c.q_n_fresh):
+        slot = c.q_fresh[i]
+        c.q_moved[slot] = 0
+        if not c.q_live[slot]:
+            continue
+        fresh[m].priority = c.q_priority[slot]
+        fresh[m].order = c.q_order[slot]
+        fresh[m].key = c.q_key[slot]
+        fresh[m].slot = slot
+        m += 1
+    c.q_n_fresh = 0
+    for i in range(c.q_n_grave):
+        c.q_free[c.q_n_free] = c.q_grave[i]
+        c.q_n_free += 1
+    c.q_n_grave = 0
+    sort_entries(fresh, fresh + m, m)
+    # From the back, so that sorted is its own target.
+    i = n - 1
+    j = m - 1
+    k = n + m - 1
+    while j >= 0:
+        if i >= 0 and before(&fresh[j], &c.sorted[i]):
+            c.sorted[k] = c.sorted[i]
+            i -= 1
+        else:
+            c.sorted[k] = fresh[j]
+            j -= 1
+        k -= 1
+    c.n_sorted = <int32_t>(n + m)
+
+
+cdef inline void judge(Cluster* c, int32_t slot, uint8_t verdict) noexcept nogil:
+    if c.q_verdict[slot] != verdict:
+        c.q_verdict[slot] = verdict
+        c.changed[c.n_changed] = slot
+        c.n_changed += 1
+
+
+cdef int possible(Cluster* c, Req* r) noexcept nogil:
+    """Whether r would fit if no job ran on what can be used now. Cost: nodes, once per change."""
+    if r.possible_version != c.avail_version:
+        empty_state(c, 0)
+        r.possible = place(c, &c.then, r, 0)
+        r.possible_version = c.avail_version
+    return r.possible
+
+
+cdef int ever(Cluster* c, Req* r) noexcept nogil:
+    """Whether r fits into the cluster as configured. Cost: nodes, once per change."""
+    if r.ever_version != c.version:
+        empty_state(c, 1)
+        r.ever = place(c, &c.then, r, 0)
+        r.ever_version = c.version
+    return r.ever
+
+
+cdef int refused(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexcept nogil:
+    """The verdict on a job that cannot start; the first of its partition gets a reservation.
+    -1 without memory."""
+    cdef Req* r = &c.reqs[c.q_req[slot]]
+    cdef int group = c.filters[r.filter].partition + 1
+    cdef int by_plan = r.refused_by_plan, got
+    if not possible(c, r):
+        return V_NODES_DOWN if ever(c, r) else V_NEVER
+    if not c.headed[group]:
+        c.headed[group] = 1
+        got = reserve(c, c.q_key[slot], c.q_req[slot], now, duration)
+        return -1 if got < 0 else V_RESOURCES
+    return V_PRIORITY if by_plan else V_BEHIND
+
+
+cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test) noexcept nogil:
+    """One pass in order of priority. 0; 1 when max_starts ended it; -1 without memory."""
+    cdef int32_t slot, k
+    cdef int64_t limit, end, duration
+    cdef int v, group
+    cdef Req* r
+    clear_plan(c)
+    c.n_started = 0
+    c.n_changed = 0
+    c.tested = 0
+    c.placed = 0
+    c.pass_id += 1
+    queue_merge(c)
+    for k in range(c.n_sorted):
+        slot = c.sorted[k].slot
+        if c.q_held[slot]:
+            judge(c, slot, V_HELD)
+            continue
+        if c.q_ready[slot] > now:
+            judge(c, slot, V_BEGIN)
+            continue
+        group = c.q_group[slot]
+        if group >= 0 and c.group_left[group] <= 0:
+            judge(c, slot, V_GROUP)
+            continue
+        if max_test and c.tested >= max_test:
+            judge(c, slot, V_UNTESTED)
+            continue
+        c.tested += 1
+        r = &c.reqs[c.q_req[slot]]
+        limit = c.q_limit[slot]
+        duration = limit if limit else YEAR
+        end = now + limit if limit else FOREVER
+        # What is free only shrinks during a pass: a refusal holds for the whole class, for this
+        # duration and longer if it was for a reservation, for any otherwise.
+        if r.pass_id != c.pass_id or end - now < r.refused_from:
+            c.placed += 1
+            if place(c, &c.now, r, end):
+                if max_starts and c.n_started >= max_starts:
+                    return 1
+                if take(c, c.q_key[slot], c.out, c.n_out, end):
+                    return -1
+                if group >= 0:
+                    c.group_left[group] -= 1
+                c.started[c.n_started] = c.q_key[slot]
+                c.n_started += 1
+                judge(c, slot, V_STARTED)
+                queue_drop(c, slot)
+                continue
+            if c.now.failed:
+                return -1
+            r.pass_id = c.pass_id
+            # The plan is the cause only if the job would start without it.
+            r.refused_by_plan = c.cut and place(c, &c.now, r, 0)
+            r.refused_from = end - now if r.refused_by_plan else 0
+        v = refused(c, slot, now, duration)
+        if v < 0 or c.then.failed:
+            return -1
+        judge(c, slot, <uint8_t>v)
+    return 0

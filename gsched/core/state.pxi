@@ -1,0 +1,534 @@
+# The cluster as flat arrays, and the index of free nodes.
+#
+# Bitmaps are over ranks (nodes ordered by weight, then number), so the lowest bit of a bitmap is
+# the node that Slurm's weights prefer. Arrays are by node number.
+
+cdef struct State:
+    int32_t* cpus            # free CPUs; negative after a node shrank under its jobs
+    int64_t* mem             # free MB; likewise
+    uint64_t* gpus           # free healthy GPUs
+    int32_t* jobs            # shares on the node
+    uint8_t* usable
+    uint8_t* nfree           # bucket of the node: free GPUs; 255: in none
+    uint8_t* nisland         #                     largest free island
+    uint64_t** bucket        # [nfree * GRID + nisland] -> bitmap over ranks, then its summary
+    int32_t* count           # nodes in each bucket
+    uint64_t filled[GRID]    # per nfree: bit (nisland - 1, or 0) set where the bucket has nodes
+    int failed               # an allocation of memory failed
+
+# One share of an allocation (a node's part) or of an answer.
+cdef struct Share:
+    int32_t node
+    int32_t cpus
+    int32_t tasks
+    int32_t gpus
+    int64_t mem
+    uint64_t mask
+
+cdef struct Piece:
+    Share share
+    int32_t next             # the next share of the same allocation; -1 the last
+    int32_t owner            # allocation; -1: this place is free
+
+cdef struct Alloc:
+    int64_t key
+    int64_t end              # FOREVER: no limit
+    int32_t first
+    int32_t live
+
+# Nodes that pass a request's partition, features and exclusions.
+cdef struct Filter:
+    int partition            # -1: any
+    int n_alts               # feature alternatives; 0: any node
+    uint64_t* alts           # n_alts x BIT_WORDS: all bits of one alternative must be there
+    int n_exclude
+    int32_t* exclude
+    uint64_t* bits           # over ranks
+    int64_t version          # of the static data that bits was made from
+    int refs
+
+# A request class.
+cdef struct Req:
+    int filter
+    int refs                 # times handed out; 0: this place is free
+    int queued
+    int gpu                  # wants GPUs
+    int min_nodes
+    int max_nodes            # 0: no upper bound, as few as hold it
+    int ntasks               # 0: tpn (or one) on each node
+    int cpt
+    int mincpus              # at least 1
+    int tpn                  # most tasks per node; 0 any
+    int tpc                  # usable threads per core; 0 all
+    int cpg
+    int gpn
+    int gpt
+    int gtotal
+    int gtype                # -1 any
+    int excl
+    int overcommit
+    int island
+    int tmin                 # tasks that a node must hold to count
+    int64_t mem_node         # -1 not given, 0 all
+    int64_t mem_cpu          # 0 not given
+    int64_t mem_gpu          # 0 not given
+    int n_must
+    int32_t* must
+    # memory within a pass
+    int64_t pass_id
+    int64_t refused_from     # refused for this duration and longer
+    int refused_by_plan
+    # answers that hold until nodes change
+    int64_t possible_version
+    int possible
+    int64_t ever_version
+    int ever
+
+# What a reservation leaves on a node for jobs that last beyond its time.
+cdef struct Con:
+    int64_t at
+    int64_t mem
+    int32_t node
+    int32_t cpus
+    int32_t gpus
+    int32_t next
+    int32_t head
+    int32_t strict           # the very GPUs of mask are kept, not only their number
+    uint64_t mask
+
+# A blocked job with a reservation.
+cdef struct Head:
+    int64_t key
+    int64_t at               # -1: no time found
+    int64_t until
+    int32_t req
+    int32_t first            # its shares in Cluster.planned
+    int32_t n
+
+cdef struct Entry:
+    int64_t priority
+    int64_t order
+    int64_t key
+    int32_t slot
+
+cdef struct Cluster:
+    int n
+    int words                # of a bitmap over nodes
+    int sums                 # words of its summary
+    # static, per node
+    int32_t* cls
+    int32_t* layout
+    int32_t* cpus
+    int32_t* threads
+    int64_t* mem
+    int64_t* weight
+    uint64_t* all            # its GPUs
+    uint64_t* ok             # the healthy ones
+    uint64_t* used           # allocated
+    uint64_t* parts          # n x BIT_WORDS
+    uint64_t* feats
+    int32_t* rank
+    int32_t* node_of         # rank -> node
+    int order_dirty          # ranks, and the index, must be made anew
+    int64_t version          # of the static data
+    int64_t avail_version    # of it, of usable and of ok
+    # classes and layouts
+    Links* links
+    int n_links
+    uint64_t* layouts        # n_layouts x MAX_TYPES
+    uint8_t* mixed           # more than one type
+    int n_layouts
+    # states
+    State now
+    State then               # scratch: a future, or an empty cluster
+    int64_t then_is          # > 0: then is the empty cluster of this static version
+    # allocations
+    Piece* pieces
+    int64_t pieces_cap
+    int32_t pieces_used
+    int32_t piece_free       # list of free places through next
+    int32_t pieces_live
+    Alloc* allocs
+    int64_t allocs_cap
+    int32_t allocs_used
+    int32_t alloc_free       # list of free places through first
+    Map by_key
+    # requests
+    Filter* filters
+    int64_t filters_cap
+    int n_filters
+    Req* reqs
+    int64_t reqs_cap
+    int n_reqs
+    # the answer of the last placement
+    Share* out
+    int n_out
+    int cut                  # a candidate was turned away by a reservation
+    # scratch
+    int32_t* cand
+    int32_t* cand_t
+    int32_t* cand_g
+    uint8_t* mark
+    # the plan
+    int32_t* con_head        # per node; -1 none
+    Con* cons
+    int64_t cons_cap
+    int32_t n_cons
+    Head* heads
+    int64_t heads_cap
+    int n_heads
+    Share* planned
+    int64_t planned_cap
+    int64_t n_planned
+    uint8_t headed[MAX_BITS + 1]
+    int64_t* times
+    int64_t times_cap
+    # the queue as columns
+    int64_t* q_key
+    int64_t* q_priority
+    int64_t* q_order
+    int64_t* q_limit
+    int64_t* q_ready
+    int32_t* q_req
+    int32_t* q_group
+    uint8_t* q_held
+    uint8_t* q_verdict
+    uint8_t* q_live          # 1 in the queue, 0 not
+    uint8_t* q_moved         # 1: its entry in sorted is not valid
+    int64_t q_cap
+    int32_t q_used
+    int32_t* q_free          # places free for use
+    int64_t q_free_cap
+    int32_t q_n_free
+    int32_t* q_grave         # places freed since the last merge: sorted may still name them
+    int64_t q_grave_cap
+    int32_t q_n_grave
+    int32_t* q_fresh         # added or moved since the last merge
+    int64_t q_fresh_cap
+    int32_t q_n_fresh
+    Entry* sorted
+    int64_t sorted_cap
+    int32_t n_sorted
+    Entry* spare
+    int64_t spare_cap
+    Map q_by_key
+    int64_t* group_left
+    int64_t groups_cap
+    int n_groups
+    int64_t pass_id
+    int64_t* started         # keys started by the pass
+    int64_t started_cap
+    int32_t n_started
+    int32_t* changed         # slots whose verdict changed
+    int64_t changed_cap
+    int32_t n_changed
+    int64_t tested
+    int64_t placed           # placements really computed
+
+
+cdef int state_init(State* s, int n) noexcept nogil:
+    memset(s, 0, sizeof(State))
+    s.cpus = <int32_t*>calloc(n, sizeof(int32_t))
+    s.mem = <int64_t*>calloc(n, sizeof(int64_t))
+    s.gpus = <uint64_t*>calloc(n, sizeof(uint64_t))
+    s.jobs = <int32_t*>calloc(n, sizeof(int32_t))
+    s.usable = <uint8_t*>calloc(n, 1)
+    s.nfree = <uint8_t*>malloc(n)
+    s.nisland = <uint8_t*>calloc(n, 1)
+    s.bucket = <uint64_t**>calloc(GRID * GRID, sizeof(uint64_t*))
+    s.count = <int32_t*>calloc(GRID * GRID, sizeof(int32_t))
+    if (s.cpus == NULL or s.mem == NULL or s.gpus == NULL or s.jobs == NULL or s.usable == NULL
+            or s.nfree == NULL or s.nisland == NULL or s.bucket == NULL or s.count == NULL):
+        return -1
+    memset(s.nfree, 255, n)
+    return 0
+
+
+cdef void state_free(State* s) noexcept nogil:
+    cdef int i
+    if s.bucket != NULL:
+        for i in range(GRID * GRID):
+            free(s.bucket[i])
+    free(s.cpus)
+    free(s.mem)
+    free(s.gpus)
+    free(s.jobs)
+    free(s.usable)
+    free(s.nfree)
+    free(s.nisland)
+    free(s.bucket)
+    free(s.count)
+
+
+cdef inline void index_drop(Cluster* c, State* s, int i) noexcept nogil:
+    """Take node i out of its bucket."""
+    cdef int f = s.nfree[i], b, r, w
+    cdef uint64_t* bits
+    if f == 255:
+        return
+    b = f * GRID + s.nisland[i]
+    bits = s.bucket[b]
+    r = c.rank[i]
+    w = r >> 6
+    bits[w] &= ~((<uint64_t>1) << (r & 63))
+    if bits[w] == 0:
+        bits[c.words + (w >> 6)] &= ~((<uint64_t>1) << (w & 63))
+    s.count[b] -= 1
+    if s.count[b] == 0:
+        s.filled[f] &= ~((<uint64_t>1) << (s.nisland[i] - 1 if f else 0))
+    s.nfree[i] = 255
+
+
+cdef inline void index_put(Cluster* c, State* s, int i) noexcept nogil:
+    """Put node i into the bucket of what it has free; nodes out of use are in none."""
+    cdef int f, l, b, r, w
+    if not s.usable[i]:
+        return
+    f = gs_pop(s.gpus[i])
+    l = largest_island(&c.links[c.cls[i]], s.gpus[i]) if f else 0
+    b = f * GRID + l
+    if s.bucket[b] == NULL:
+        s.bucket[b] = <uint64_t*>calloc(c.words + c.sums, sizeof(uint64_t))
+        if s.bucket[b] == NULL:
+            s.failed = 1
+            return
+    r = c.rank[i]
+    w = r >> 6
+    s.bucket[b][w] |= (<uint64_t>1) << (r & 63)
+    s.bucket[b][c.words + (w >> 6)] |= (<uint64_t>1) << (w & 63)
+    s.count[b] += 1
+    s.filled[f] |= (<uint64_t>1) << (l - 1 if f else 0)
+    s.nfree[i] = <uint8_t>f
+    s.nisland[i] = <uint8_t>l
+
+
+cdef inline void index_move(Cluster* c, State* s, int i) noexcept nogil:
+    """Node i changed: into the right bucket. Nothing while ranks are to be made anew."""
+    if c.order_dirty and s == &c.now:
+        return
+    index_drop(c, s, i)
+    index_put(c, s, i)
+
+
+cdef void index_build(Cluster* c, State* s) noexcept nogil:
+    """All nodes into buckets. Cost: nodes."""
+    cdef int f, l, b, i
+    for f in range(GRID):
+        if s.filled[f] == 0:
+            continue
+        for l in range(GRID):
+            b = f * GRID + l
+            if s.count[b]:
+                memset(s.bucket[b], 0, (<size_t>c.words + c.sums) * sizeof(uint64_t))
+                s.count[b] = 0
+        s.filled[f] = 0
+    memset(s.nfree, 255, c.n)
+    for i in range(c.n):
+        index_put(c, s, i)
+
+
+cdef inline int before(Entry* a, Entry* b) noexcept nogil:
+    if a.priority != b.priority:
+        return a.priority > b.priority
+    if a.order != b.order:
+        return a.order < b.order
+    return a.key < b.key
+
+
+cdef void sort_entries(Entry* a, Entry* b, int64_t n) noexcept nogil:
+    """Merge sort of a by (priority down, order, key) with b as scratch. Cost: n log n."""
+    cdef int64_t width = 1, lo, mid, hi, i, j, k
+    cdef Entry* src = a
+    cdef Entry* dst = b
+    cdef Entry* t
+    while width < n:
+        lo = 0
+        while lo < n:
+            mid = lmin(lo + width, n)
+            hi = lmin(lo + 2 * width, n)
+            if mid >= hi or not before(&src[mid], &src[mid - 1]):
+                memcpy(&dst[lo], &src[lo], <size_t>(hi - lo) * sizeof(Entry))
+            else:
+                i = lo
+                j = mid
+                for k in range(lo, hi):
+                    if i < mid and (j >= hi or not before(&src[j], &src[i])):
+                        dst[k] = src[i]
+                        i += 1
+                    else:
+                        dst[k] = src[j]
+                        j += 1
+            lo = hi
+        t = src
+        src = dst
+        dst = t
+        width *= 2
+    if src != a:
+        memcpy(a, src, <size_t>n * sizeof(Entry))
+
+
+cdef int cluster_order(Cluster* c) noexcept nogil:
+    """Ranks from weights, then the index. Cost: nodes x log(nodes). 0, or -1 without memory."""
+    cdef Entry* a
+    cdef int i
+    if not c.order_dirty:
+        return 0
+    a = <Entry*>malloc(2 * <size_t>c.n * sizeof(Entry))
+    if a == NULL:
+        return -1
+    for i in range(c.n):
+        a[i].priority = -c.weight[i]
+        a[i].order = i
+        a[i].key = 0
+        a[i].slot = i
+    sort_entries(a, a + c.n, c.n)
+    for i in range(c.n):
+        c.node_of[i] = a[i].slot
+        c.rank[a[i].slot] = i
+    free(a)
+    c.order_dirty = 0
+    c.version += 1
+    c.avail_version += 1
+    index_build(c, &c.now)
+    return 0
+
+
+cdef inline int has_bit(uint64_t* words, int bit) noexcept nogil:
+    return <int>(words[bit >> 6] >> (bit & 63) & 1)
+
+
+cdef inline int features_fit(Cluster* c, Filter* f, int i) noexcept nogil:
+    cdef int a, w, ok
+    cdef uint64_t* want
+    cdef uint64_t* have = c.feats + <size_t>i * BIT_WORDS
+    if f.n_alts == 0:
+        return 1
+    for a in range(f.n_alts):
+        want = f.alts + a * BIT_WORDS
+        ok = 1
+        for w in range(BIT_WORDS):
+            if have[w] & want[w] != want[w]:
+                ok = 0
+                break
+        if ok:
+            return 1
+    return 0
+
+
+cdef void filter_refresh(Cluster* c, Filter* f) noexcept nogil:
+    """Make a filter's bitmap anew where nodes changed. Cost: nodes, else nothing."""
+    cdef int r, i, e
+    if f.version == c.version:
+        return
+    memset(f.bits, 0, <size_t>c.words * sizeof(uint64_t))
+    for r in range(c.n):
+        i = c.node_of[r]
+        if f.partition >= 0 and not has_bit(c.parts + <size_t>i * BIT_WORDS, f.partition):
+            continue
+        if features_fit(c, f, i):
+            f.bits[r >> 6] |= (<uint64_t>1) << (r & 63)
+    for e in range(f.n_exclude):
+        r = c.rank[f.exclude[e]]
+        f.bits[r >> 6] &= ~((<uint64_t>1) << (r & 63))
+    f.version = c.version
+
+
+cdef void empty_state(Cluster* c, int all_up) noexcept nogil:
+    """`then` becomes the cluster without jobs: as configured (all_up), or what can be used of it."""
+    cdef State* s = &c.then
+    cdef int i
+    if all_up and c.then_is == c.version:
+        return
+    for i in range(c.n):
+        s.cpus[i] = c.cpus[i]
+        s.mem[i] = c.mem[i]
+        s.gpus[i] = c.all[i] if all_up else c.all[i] & c.ok[i]
+        s.jobs[i] = 0
+        s.usable[i] = 1 if all_up else c.now.usable[i]
+    index_build(c, s)
+    c.then_is = c.version if all_up else 0
+
+
+cdef void cluster_free(Cluster* c) noexcept nogil:
+    cdef int i
+    if c.links != NULL:
+        for i in range(c.n_links):
+            links_free(&c.links[i])
+    if c.filters != NULL:
+        for i in range(c.n_filters):
+            free(c.filters[i].alts)
+            free(c.filters[i].exclude)
+            free(c.filters[i].bits)
+    if c.reqs != NULL:
+        for i in range(c.n_reqs):
+            free(c.reqs[i].must)
+    state_free(&c.now)
+    state_free(&c.then)
+    map_free(&c.by_key)
+    map_free(&c.q_by_key)
+    free(c.cls); free(c.layout); free(c.cpus); free(c.threads); free(c.mem); free(c.weight)
+    free(c.all); free(c.ok); free(c.used); free(c.parts); free(c.feats)
+    free(c.rank); free(c.node_of); free(c.links); free(c.layouts); free(c.mixed)
+    free(c.pieces); free(c.allocs); free(c.filters); free(c.reqs); free(c.out)
+    free(c.cand); free(c.cand_t); free(c.cand_g); free(c.mark)
+    free(c.con_head); free(c.cons); free(c.heads); free(c.planned); free(c.times)
+    free(c.q_key); free(c.q_priority); free(c.q_order); free(c.q_limit); free(c.q_ready)
+    free(c.q_req); free(c.q_group); free(c.q_held); free(c.q_verdict); free(c.q_live)
+    free(c.q_moved); free(c.q_free); free(c.q_grave); free(c.q_fresh)
+    free(c.sorted); free(c.spare); free(c.group_left); free(c.started); free(c.changed)
+
+
+cdef int cluster_init(Cluster* c, int n) noexcept nogil:
+    """A cluster of n nodes without CPUs. 0, or -1 without memory (cluster_free() is still due)."""
+    cdef size_t m = <size_t>n
+    cdef int i
+    memset(c, 0, sizeof(Cluster))
+    c.n = n
+    c.words = (n + 63) >> 6
+    c.sums = (c.words + 63) >> 6
+    c.order_dirty = 1
+    c.version = 1
+    c.avail_version = 1
+    c.piece_free = -1
+    c.alloc_free = -1
+    c.cls = <int32_t*>calloc(m, sizeof(int32_t))
+    c.layout = <int32_t*>calloc(m, sizeof(int32_t))
+    c.cpus = <int32_t*>calloc(m, sizeof(int32_t))
+    c.threads = <int32_t*>calloc(m, sizeof(int32_t))
+    c.mem = <int64_t*>calloc(m, sizeof(int64_t))
+    c.weight = <int64_t*>calloc(m, sizeof(int64_t))
+    c.all = <uint64_t*>calloc(m, sizeof(uint64_t))
+    c.ok = <uint64_t*>calloc(m, sizeof(uint64_t))
+    c.used = <uint64_t*>calloc(m, sizeof(uint64_t))
+    c.parts = <uint64_t*>calloc(m * BIT_WORDS, sizeof(uint64_t))
+    c.feats = <uint64_t*>calloc(m * BIT_WORDS, sizeof(uint64_t))
+    c.rank = <int32_t*>calloc(m, sizeof(int32_t))
+    c.node_of = <int32_t*>calloc(m, sizeof(int32_t))
+    c.links = <Links*>calloc(MAX_CLASSES, sizeof(Links))
+    c.layouts = <uint64_t*>calloc(MAX_TYPES, sizeof(uint64_t))   # layout 0: no GPUs
+    c.mixed = <uint8_t*>calloc(MAX_LAYOUTS, 1)
+    c.n_layouts = 1
+    c.out = <Share*>calloc(m, sizeof(Share))
+    c.cand = <int32_t*>calloc(m, sizeof(int32_t))
+    c.cand_t = <int32_t*>calloc(m, sizeof(int32_t))
+    c.cand_g = <int32_t*>calloc(m, sizeof(int32_t))
+    c.mark = <uint8_t*>calloc(m, 1)
+    c.con_head = <int32_t*>malloc(m * sizeof(int32_t))
+    if (c.cls == NULL or c.layout == NULL or c.cpus == NULL or c.threads == NULL or c.mem == NULL
+            or c.weight == NULL or c.all == NULL or c.ok == NULL or c.used == NULL
+            or c.parts == NULL or c.feats == NULL or c.rank == NULL or c.node_of == NULL
+            or c.links == NULL or c.layouts == NULL or c.mixed == NULL or c.out == NULL
+            or c.cand == NULL or c.cand_t == NULL or c.cand_g == NULL or c.mark == NULL
+            or c.con_head == NULL):
+        return -1
+    memset(c.con_head, 0xff, m * sizeof(int32_t))
+    if state_init(&c.now, n) or state_init(&c.then, n):
+        return -1
+    if map_init(&c.by_key, 64) or map_init(&c.q_by_key, 64):
+        return -1
+    if links_init(&c.links[0], 0, NULL, NULL):
+        return -1
+    c.n_links = 1
+    for i in range(n):
+        c.threads[i] = 1
+    return 0
