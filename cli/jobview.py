@@ -1,0 +1,456 @@
+"""What the commands show of a job: values derived from its record, its verdict and the time.
+
+One JobView per job and run of a command; nothing here formats columns.
+"""
+
+from __future__ import annotations
+
+from gsched.hostlist import compress, count
+from gsched.model.job import Job, NodeAlloc
+from gsched.model.node import Verdict
+from gsched.model.states import Hold, JobState, Phase
+from gsched_cli.text import megabytes
+
+#: ends whose explanation takes the place of the node list in NODELIST(REASON)
+_EXPLAINED = frozenset(
+    {
+        JobState.PENDING,
+        JobState.TIMEOUT,
+        JobState.OUT_OF_MEMORY,
+        JobState.DEADLINE,
+        JobState.FAILED,
+    }
+)
+#: Slurm cuts the task list of an array at this many bytes (SLURM_BITSTR_LEN)
+BITSTR_LEN = 64
+
+
+class JobView:
+    """A job as users see it. Every value is computed when asked for; none costs more than the
+    job's nodes."""
+
+    __slots__ = ("_now", "bitstr_len", "convert", "job", "verdict")
+
+    def __init__(
+        self,
+        job: Job,
+        verdict: Verdict | None,
+        now: float,
+        *,
+        convert: bool = True,
+        bitstr_len: int = BITSTR_LEN,
+    ) -> None:
+        self.job = job
+        self.verdict = verdict
+        #: False with --noconvert: sizes stay in megabytes
+        self.convert = convert
+        self.bitstr_len = bitstr_len
+        self._now = int(now)
+
+    # ---- identity ----------------------------------------------------------------------
+
+    @property
+    def array_job_id(self) -> int:
+        """The array's id; a job that is in none is its own array, as in Slurm."""
+        return self.job.array_job_id or self.job.id
+
+    @property
+    def is_array(self) -> bool:
+        return bool(self.job.array_job_id or self.job.spec.array)
+
+    @property
+    def task_text(self) -> str:
+        """ "4" for a task, "1-5%2" for the tasks still together in one record, "N/A" otherwise."""
+        if self.job.array_task_id >= 0:
+            return str(self.job.array_task_id)
+        if self.job.spec.array:
+            return self._cut(self.job.spec.array)
+        return "N/A"
+
+    def _cut(self, text: str) -> str:
+        limit = self.bitstr_len
+        if limit <= 0 or len(text) <= limit:
+            return text
+        # Whole items only, then dots, as the reader of a cut list must see that it is cut.
+        kept = text[: max(limit - 4, 0)].rpartition(",")[0]
+        return f"{kept},..."
+
+    @property
+    def id_text(self) -> str:
+        """JOBID as `squeue` shows it: "17", "17_4", "17_[1-3]" or "17+1"."""
+        job = self.job
+        if job.het_job_id:
+            return f"{job.het_job_id}+{job.het_offset}"
+        if job.array_task_id >= 0:
+            return f"{self.array_job_id}_{job.array_task_id}"
+        if job.spec.array:
+            return f"{self.array_job_id}_[{self._cut(job.spec.array)}]"
+        return str(job.id)
+
+    # ---- state -------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """Long state name; the flags COMPLETING and CONFIGURING hide the base state."""
+        if self.job.completing:
+            return "COMPLETING"
+        if self.job.configuring:
+            return "CONFIGURING"
+        return self.job.state.name
+
+    @property
+    def state_compact(self) -> str:
+        if self.job.completing:
+            return "CG"
+        if self.job.configuring:
+            return "CF"
+        return self.job.state.compact
+
+    @property
+    def active(self) -> bool:
+        """Shown by `squeue` unless other states are asked for."""
+        return not self.job.state.finished or self.job.completing
+
+    @property
+    def reason(self) -> str:
+        """Slurm's reason text ("Resources", "NonZeroExitCode"); "None" where there is none."""
+        job = self.job
+        if job.state is JobState.PENDING and not job.completing:
+            return self._waiting()
+        if job.reason.startswith("RaisedSignal"):
+            number = job.wstatus & 0x7F
+            return f"RaisedSignal:{number}({_signal_text(number)})"
+        if job.state.finished and not job.start_time and not job.reason:
+            return self._waiting()
+        return job.reason or "None"
+
+    def _waiting(self) -> str:
+        job = self.job
+        if job.held is not Hold.NONE:
+            if job.reason:
+                return job.reason
+            return "JobHeldUser" if job.held is Hold.USER else "JobHeldAdmin"
+        if self.verdict is not None and self.verdict.reason:
+            return self.verdict.reason
+        if job.reason:
+            return job.reason
+        begin = max(job.spec.begin, job.eligible_time)
+        return "BeginTime" if begin > self._now else "None"
+
+    @property
+    def nodes_or_reason(self) -> str:
+        """NODELIST(REASON)."""
+        if self.job.state in _EXPLAINED and not self.job.completing:
+            return f"({self.reason})"
+        return self.node_text
+
+    @property
+    def exit_text(self) -> str:
+        return exit_text(self.job.wstatus)
+
+    # ---- time --------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        """Waiting, and nothing of an earlier try is left."""
+        return self.job.state is JobState.PENDING
+
+    @property
+    def elapsed(self) -> int:
+        """Seconds it has run, without the time it was suspended; 0 before the start."""
+        job = self.job
+        if self.pending or not job.start_time:
+            return 0
+        if job.state is JobState.SUSPENDED:
+            return job.pre_suspend_s
+        end = job.end_time if job.state.finished else self._now
+        if job.suspend_time:
+            return end - job.suspend_time + job.pre_suspend_s
+        return max(end - job.start_time, 0)
+
+    @property
+    def time_left(self) -> int | None:
+        """Seconds until its limit (negative past it); None without a limit."""
+        return self.job.time_limit - self.elapsed if self.job.time_limit else None
+
+    @property
+    def start(self) -> int:
+        """Actual or expected start; 0 unknown."""
+        job = self.job
+        if not self.pending:
+            return job.start_time
+        if self.verdict is not None and self.verdict.start:
+            return self.verdict.start
+        begin = max(job.spec.begin, job.eligible_time)
+        return begin if begin > self._now else 0
+
+    @property
+    def end(self) -> int:
+        """Actual or expected end; 0 unknown (also: no limit)."""
+        job = self.job
+        if job.state.finished:
+            return job.end_time
+        start = self.start
+        return start + job.time_limit if start and job.time_limit else 0
+
+    @property
+    def endless(self) -> bool:
+        """Running without a time limit."""
+        return not self.job.time_limit and not self.job.state.finished and not self.pending
+
+    # ---- nodes -------------------------------------------------------------------------
+
+    @property
+    def shares(self) -> list[NodeAlloc]:
+        """The nodes' shares; while COMPLETING only those not given back yet."""
+        alloc = self.job.alloc
+        if self.job.completing:
+            return [share for share in alloc if share.phase < Phase.RELEASED] or alloc
+        if self.pending:
+            return []
+        return alloc
+
+    @property
+    def node_text(self) -> str:
+        """Its nodes as a host list; "" where it has none."""
+        shares = self.shares
+        if shares:
+            return compress(share.node for share in shares)
+        return "" if self.pending else self.job.last_nodes
+
+    @property
+    def batch_host(self) -> str:
+        return (self.shares and self.job.alloc[0].node) or _first(self.node_text)
+
+    @property
+    def expected_nodes(self) -> str:
+        if self.pending and self.verdict is not None:
+            return self.verdict.nodes
+        return ""
+
+    @property
+    def node_count(self) -> int:
+        """Nodes allocated, or the fewest it asks for."""
+        shares = self.shares
+        if shares:
+            return len(shares)
+        if not self.pending and self.job.last_nodes:
+            return count(self.job.last_nodes)
+        return self.requested_nodes
+
+    @property
+    def requested_nodes(self) -> int:
+        shape = self.job.spec.shape
+        least = max(shape.min_nodes, 1)
+        if shape.ntasks and shape.ntasks_per_node and not shape.nodes_set:
+            least = max(least, -(-shape.ntasks // shape.ntasks_per_node))
+        return least
+
+    @property
+    def node_count_text(self) -> str:
+        """`scontrol`'s NumNodes: a waiting job shows the range it accepts."""
+        if not self.pending or (self.job.spec.array and self.job.array_task_id < 0):
+            return str(self.node_count)
+        least = self.requested_nodes
+        most = self.job.spec.shape.max_nodes or max(self.task_count, least)
+        return f"{least}-{most}"
+
+    # ---- tasks, CPUs, memory, GPUs -----------------------------------------------------
+
+    @property
+    def task_count(self) -> int:
+        shape = self.job.spec.shape
+        if shape.ntasks:
+            return shape.ntasks
+        nodes = self.node_count
+        return nodes * shape.ntasks_per_node if shape.ntasks_per_node else nodes
+
+    @property
+    def requested_cpus(self) -> int:
+        shape = self.job.spec.shape
+        nodes = self.requested_nodes
+        tasks = shape.ntasks or nodes * max(shape.ntasks_per_node, 1)
+        return max(
+            tasks * max(shape.cpus_per_task, 1),
+            nodes * shape.min_cpus_node,
+            self.requested_gpus * shape.cpus_per_gpu,
+            nodes,
+        )
+
+    @property
+    def cpu_count(self) -> int:
+        """CPUs allocated (while COMPLETING: still held), else those asked for."""
+        shares = self.shares
+        return sum(share.cpus for share in shares) if shares else self.requested_cpus
+
+    @property
+    def min_cpus_node(self) -> int:
+        shape = self.job.spec.shape
+        per_node = max(shape.ntasks_per_node, 1) * max(shape.cpus_per_task, 1)
+        return max(shape.min_cpus_node, per_node)
+
+    @property
+    def requested_gpus(self) -> int:
+        shape = self.job.spec.shape
+        if shape.gpus_total:
+            return shape.gpus_total
+        nodes = self.requested_nodes
+        if shape.gpus_per_node:
+            return nodes * shape.gpus_per_node
+        if shape.gpus_per_task:
+            tasks = shape.ntasks or nodes * max(shape.ntasks_per_node, 1)
+            return tasks * shape.gpus_per_task
+        return nodes * shape.gpus_per_socket * max(shape.sockets_per_node, 1)
+
+    @property
+    def requested_mb(self) -> int:
+        """Memory asked for in all, MB; 0 unknown or all of the nodes."""
+        shape = self.job.spec.shape
+        if shape.mem_per_node is not None:
+            return shape.mem_per_node * self.requested_nodes
+        if shape.mem_per_cpu is not None:
+            return shape.mem_per_cpu * self.requested_cpus
+        if shape.mem_per_gpu is not None:
+            return shape.mem_per_gpu * self.requested_gpus
+        return 0
+
+    @property
+    def memory_field(self) -> tuple[str, int]:
+        """How its memory was asked for: `scontrol`'s field name and the megabytes."""
+        shape = self.job.spec.shape
+        if shape.mem_per_cpu is not None:
+            return "MinMemoryCPU", shape.mem_per_cpu
+        if shape.mem_per_gpu is not None:
+            return "MinMemoryTRES", shape.mem_per_gpu
+        return "MinMemoryNode", shape.mem_per_node or 0
+
+    @property
+    def requested_tres(self) -> str:
+        """ReqTRES text."""
+        gpus = self.requested_gpus
+        kind = self.job.spec.shape.gpu_type
+        return self._tres(
+            self.requested_cpus,
+            self.requested_mb,
+            self.requested_nodes,
+            gpus,
+            {kind: gpus} if kind and gpus else {},
+        )
+
+    @property
+    def allocated_tres(self) -> str:
+        """AllocTRES text; "" before the first start."""
+        alloc = self.job.alloc
+        if self.pending or not alloc:
+            return ""
+        return self._tres(
+            sum(share.cpus for share in alloc),
+            sum(share.mem_mb for share in alloc),
+            len(alloc),
+            sum(share.gpus.bit_count() for share in alloc),
+            self.job.gpu_types,
+        )
+
+    @property
+    def tres(self) -> str:
+        """`squeue -O tres-alloc`: what it has, or what it asks for."""
+        return self.allocated_tres or self.requested_tres
+
+    def _tres(self, cpus: int, mb: int, nodes: int, gpus: int, types: dict[str, int]) -> str:
+        parts = [f"cpu={cpus}"]
+        if mb:
+            parts.append(f"mem={megabytes(mb, self.convert)}")
+        # Without TRESBillingWeights a job is billed by its CPUs.
+        parts += [f"node={nodes}", f"billing={cpus}"]
+        if gpus:
+            parts.append(f"gres/gpu={gpus}")
+            parts += [f"gres/gpu:{kind}={n}" for kind, n in sorted(types.items()) if kind and n]
+        return ",".join(parts)
+
+    def tres_per(self, scope: str) -> str:
+        """The GPU request of one scope ("per_node", "per_job", ...) as given; "" none."""
+        return self.job.spec.tres.get(scope, "")
+
+    @property
+    def cpus_per_tres(self) -> str:
+        n = self.job.spec.shape.cpus_per_gpu
+        return f"gres/gpu:{n}" if n else ""
+
+    @property
+    def mem_per_tres(self) -> str:
+        mb = self.job.spec.shape.mem_per_gpu
+        return f"gres/gpu:{mb}" if mb is not None else ""
+
+    @property
+    def oversubscribe(self) -> str:
+        return "YES" if self.job.spec.shape.oversubscribe else "NO"
+
+    @property
+    def exclusive(self) -> str:
+        return {1: "NODE", 2: "USER", 3: "MCS"}.get(self.job.spec.shape.exclusive, "NO")
+
+    # ---- files -------------------------------------------------------------------------
+
+    @property
+    def std_in(self) -> str:
+        return self._path(self.job.spec.std_in) or "/dev/null"
+
+    @property
+    def std_out(self) -> str:
+        default = "slurm-%A_%a.out" if self.is_array else "slurm-%j.out"
+        return self._path(self.job.spec.std_out or default)
+
+    @property
+    def std_err(self) -> str:
+        """ "" where it goes to the same file as standard output."""
+        return self._path(self.job.spec.std_err)
+
+    def _path(self, pattern: str) -> str:
+        if not pattern:
+            return ""
+        from gsched.patterns import expand
+
+        text = expand(pattern, self.job, self.batch_host or "(null)", 0)
+        if text.startswith("/"):
+            return text
+        return f"{self.job.spec.work_dir.rstrip('/')}/{text}"
+
+
+def exit_text(wstatus: int) -> str:
+    """A wait status as "code:signal"."""
+    return f"{wstatus >> 8 & 0xFF}:{wstatus & 0x7F}"
+
+
+def cpu_id_text(bits: int) -> str:
+    """A bitmap as a range list ("0-1,8"); "" for none. Cost: one step per bit."""
+    parts = []
+    start = -1
+    for place in range(bits.bit_length() + 1):
+        if bits >> place & 1:
+            if start < 0:
+                start = place
+        elif start >= 0:
+            parts.append(str(start) if place - start == 1 else f"{start}-{place - 1}")
+            start = -1
+    return ",".join(parts)
+
+
+def gres_text(total: int, types: dict[str, int]) -> str:
+    """GPUs as GRES text by type ("gpu:h100:6"); "" for none."""
+    named = [f"gpu:{kind}:{n}" for kind, n in sorted(types.items()) if kind and n]
+    return ",".join(named) or (f"gpu:{total}" if total else "")
+
+
+def _signal_text(number: int) -> str:
+    import signal
+
+    text = signal.strsignal(number) if 0 < number < signal.NSIG else None
+    return text or f"Unknown signal {number}"
+
+
+def _first(nodes: str) -> str:
+    if not nodes:
+        return ""
+    from gsched.hostlist import expand
+
+    return expand(nodes)[0]
