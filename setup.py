@@ -11,7 +11,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from setuptools import Command, Distribution, Extension, setup
+from setuptools import Command, Distribution, Extension, find_packages, setup
 from setuptools.command.build import build
 
 CORE = "gsched/_core.pyx"
@@ -130,6 +130,13 @@ class BuildNative(Command):
         }
 
 
+def packages() -> list[str]:
+    """All packages; cli/ is installed as gsched_cli (see package-dir in pyproject.toml)."""
+    ours = ["gsched", "gsched.*", "slurmd_compat", "slurmd_compat.*"]
+    commands = [f"gsched_cli.{name}" for name in find_packages("cli")]
+    return [*find_packages(include=ours), "gsched_cli", *commands]
+
+
 class BinaryDistribution(Distribution):
     """Wheels hold machine code even while the Cython core is absent."""
 
@@ -140,6 +147,7 @@ class BinaryDistribution(Distribution):
 build.sub_commands.append(("build_native", None))
 
 setup(
+    packages=packages(),
     distclass=BinaryDistribution,
     ext_modules=core_extensions(),
     cmdclass={"build_native": BuildNative},

@@ -4,6 +4,8 @@
 """
 
 from gsched.config.errors import ConfigError
+from gsched.config.locate import find_slurm_conf
+from gsched.config.parse import load_config, parse_config
 from gsched.config.types import (
     Cgroup,
     Config,
@@ -25,4 +27,7 @@ __all__ = [
     "NodeConfig",
     "PartitionConfig",
     "Switch",
+    "find_slurm_conf",
+    "load_config",
+    "parse_config",
 ]

@@ -154,7 +154,7 @@ class GresLine(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     line: int
     #: nodes it is for; None: all
-    nodes: tuple[str, ...] | None = None
+    nodes: frozenset[str] | None = None
     #: "" where the line only says AutoDetect
     name: str = ""
     type: str = ""
