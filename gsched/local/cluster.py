@@ -164,11 +164,12 @@ def _not_up(flags: NodeFlag, reason: str) -> bool:
 
 def last_words(cluster: Cluster, daemon: Daemon, lines: int = 8) -> str:
     """The end of what a daemon wrote, indented."""
-    found: list[str] = []
     for path in (daemon.out, daemon.out.with_suffix(".log")):
         with suppress(OSError):
-            found += path.read_text(errors="replace").splitlines()[-lines:]
-    return "\n".join(f"  {line}" for line in found[-lines:]) or "  (it wrote nothing)"
+            found = path.read_text(errors="replace").splitlines()[-lines:]
+            if found:
+                return "\n".join(f"  {line}" for line in found)
+    return "  (it wrote nothing)"
 
 
 def cancel_all(cluster: Cluster, timeout_s: float) -> int:
