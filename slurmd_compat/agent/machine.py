@@ -1,0 +1,595 @@
+"""The pure state machine of a node: inputs in, actions out; no clock, no sockets, no files.
+
+An attempt is known from its journal record before anything of it is started, until `Forget`.
+Its phase only grows. Whoever drives an agent (the daemon, the simulator) carries the actions
+out in order, feeds back what came of them, and calls `apply(Tick(), now)` at `wake_at()`.
+`now` is monotonic milliseconds of this boot: it goes on when the daemon is restarted.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+import msgspec
+
+from gsched.environment import wants_login
+from gsched.model import Phase
+from gsched.wire.messages import (
+    AttemptReport,
+    Forget,
+    Go,
+    Kill,
+    Order,
+    Orders,
+    Prepare,
+    Register,
+    Report,
+    Reregister,
+    SetLimit,
+    Signal,
+    Welcome,
+)
+from slurmd_compat.agent.words import (
+    Absent,
+    Action,
+    AdoptStep,
+    CleanUp,
+    Ended,
+    Failed,
+    HookDone,
+    Identity,
+    Input,
+    JournalDel,
+    JournalFailed,
+    JournalPut,
+    Key,
+    KillStep,
+    Log,
+    Lost,
+    PutIdentity,
+    Record,
+    Released,
+    RunHook,
+    SendRegister,
+    SendReport,
+    SetStepLimit,
+    SignalStep,
+    SpawnStep,
+    Started,
+    Tick,
+    WriteJob,
+)
+
+#: ms: first and longest wait for the answer to a registration
+REGISTER_FIRST_MS = 1_000
+REGISTER_MAX_MS = 30_000
+#: ms after which a gap in the orders is healed by a new registration
+GAP_MS = 5_000
+
+
+#: what is known of the step's supervisor
+_NONE, _SPAWNED, _OVER = range(3)
+
+
+class _Attempt:
+    """A record with what need not survive the daemon."""
+
+    __slots__ = ("gpus", "hook", "record", "step")
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.gpus = frozenset(record.launch.gpu_uuids)
+        #: hook that runs now ("" none)
+        self.hook = ""
+        self.step = _NONE
+
+    @property
+    def blocked(self) -> bool:
+        """Waits for another attempt to leave its GPUs; nothing of it was begun."""
+        return not self.record.begun and self.record.phase == Phase.PREPARING
+
+
+class Agent:
+    """One node's attempts and its place in the conversation with the controller.
+
+    `nonce` makes this process's sessions unlike any other's. `prolog`/`epilog` say whether the
+    site has such hooks. Cost of `apply`: constant per order or event; a report O(attempts held).
+    """
+
+    def __init__(
+        self,
+        node: str,
+        boot_id: str,
+        nonce: str,
+        *,
+        prolog: bool = False,
+        epilog: bool = False,
+    ) -> None:
+        self.node = node
+        self.boot_id = boot_id
+        self.nonce = nonce
+        self.prolog = prolog
+        self.epilog = epilog
+        self.identity = Identity()
+        self._held: dict[Key, _Attempt] = {}
+        #: accepted session; "" while unregistered
+        self.session = ""
+        #: session of the registration on its way
+        self._offered = ""
+        #: uuid of the cluster that answers at the controller's address
+        self._facing = ""
+        self._sessions = 0
+        self.seen = 0
+        self.heartbeat_ms = 10_000
+        self._register_at = 0
+        self._register_wait = REGISTER_FIRST_MS
+        self._report_at = 0
+        self._gap_since = -1
+        self._out: list[Action] = []
+
+    # -- what others may ask
+
+    @property
+    def epoch(self) -> int:
+        """Highest epoch seen of the cluster worked for."""
+        return self.identity.epochs.get(self.identity.cluster, 0)
+
+    def held(self) -> list[Record]:
+        """All records, oldest first."""
+        return [attempt.record for attempt in self._held.values()]
+
+    def wake_at(self) -> int:
+        """Monotonic ms at which a Tick is due."""
+        if not self.session:
+            return self._register_at
+        if self._gap_since >= 0:
+            return min(self._report_at, self._gap_since + GAP_MS)
+        return self._report_at
+
+    def _reports(self, cluster: str, now: int) -> list[AttemptReport]:
+        return [
+            attempt.record.report(now)
+            for key, attempt in self._held.items()
+            if key.cluster == cluster
+        ]
+
+    def report_message(self, now: int, cpu_load: int = -1, free_mem_mb: int = -1) -> Report:
+        """The report and heartbeat of this moment."""
+        self._report_at = now + self.heartbeat_ms
+        return Report(
+            session=self.session,
+            epoch=self.epoch,
+            seen=self.seen,
+            attempts=self._reports(self.identity.cluster, now),
+            cpu_load=cpu_load,
+            free_mem_mb=free_mem_mb,
+        )
+
+    def register_message(self, facts: Register, now: int) -> Register:
+        """`facts` (hardware, version) completed to the registration of this moment."""
+        # Never let go of another cluster's attempts: it is told of them and keeps away. What is
+        # over and can only be forgotten by the other cluster stays in the journal, unmentioned.
+        foreign = self._foreign()
+        return msgspec.structs.replace(
+            facts,
+            node=self.node,
+            cluster=foreign or self.identity.cluster,
+            boot_id=self.boot_id,
+            session=self._offered,
+            epoch=self.identity.epochs.get(foreign or self.identity.cluster, 0),
+            attempts=self._reports(foreign or self._facing, now),
+        )
+
+    # -- inputs
+
+    def restore(self, identity: Identity, records: Iterable[Record], now: int) -> list[Action]:
+        """The state after a restart of the daemon: what the journal holds, each living step to be
+        adopted. Called once, before any input."""
+        self._out = []
+        self.identity = identity
+        self._facing = identity.cluster
+        for record in records:
+            attempt = _Attempt(record)
+            self._held[record.key] = attempt
+            if record.phase == Phase.RELEASED:
+                continue
+            if record.boot_id != self.boot_id:
+                # A new boot: nothing of it lives. An end that is known stays what it was.
+                record.started_ms = -1
+                attempt.step = _OVER
+                if record.phase < Phase.ENDED:
+                    self._ended(attempt, -1, "node")
+                self._let_go(attempt)
+            elif record.phase >= Phase.RUNNING and record.launch.node_index == 0:
+                attempt.step = _SPAWNED
+                self._out.append(AdoptStep(record.key, record))
+            elif record.phase == Phase.ENDED or record.kill:
+                self._end_without_step(attempt)
+            elif record.phase == Phase.PREPARING and record.begun:
+                self._begin(attempt, now)
+        self._unblock(now)
+        self._register_at = now
+        return self._out
+
+    def apply(self, item: Input, now: int) -> list[Action]:
+        """Takes one input at monotonic ms `now`; returns what to do, in order."""
+        self._out = []
+        if isinstance(item, Orders):
+            self._orders(item, now)
+        elif isinstance(item, Tick):
+            self._tick(now)
+        elif isinstance(item, Welcome):
+            self._welcome(item, now)
+        elif isinstance(item, Reregister):
+            if item.epoch >= self.epoch:
+                self._unregister(now)
+                self._tick(now)
+            elif now >= self._register_at:
+                # Superseded, or another cluster at the same address: its welcome will tell.
+                self._offer(now)
+        else:
+            attempt = self._held.get(item.key)
+            if attempt is not None:
+                self._event(attempt, item, now)
+        return self._out
+
+    def _tick(self, now: int) -> None:
+        if not self.session:
+            if now >= self._register_at:
+                self._offer(now)
+            return
+        if self._gap_since >= 0 and now - self._gap_since >= GAP_MS:
+            self._log("warning", "orders were lost on the way: registering again")
+            self._unregister(now)
+            self._tick(now)
+        elif now >= self._report_at:
+            self._report_at = now + self.heartbeat_ms
+            self._out.append(SendReport())
+
+    def _offer(self, now: int) -> None:
+        """Registers under a new session; a late answer to an older one means nothing."""
+        self._sessions += 1
+        self._offered = f"{self.nonce}.{self._sessions}"
+        self._register_at = now + self._register_wait
+        self._register_wait = min(2 * self._register_wait, REGISTER_MAX_MS)
+        self._out.append(SendRegister())
+
+    def _unregister(self, now: int) -> None:
+        self.session = ""
+        self._offered = ""
+        self._gap_since = -1
+        self._register_wait = REGISTER_FIRST_MS
+        self._register_at = now
+
+    def _welcome(self, item: Welcome, now: int) -> None:
+        if item.refused:
+            if self._offered and not self.session:
+                self._facing = item.cluster
+                self._log("error", f"the controller refused this node: {item.refused}")
+            return
+        if item.session != self._offered or not self._offered:
+            return  # late or doubled
+        if item.epoch < self.identity.epochs.get(item.cluster, 0):
+            return  # a controller that has been superseded
+        self._facing = item.cluster
+        self._offered = ""
+        self.session = item.session
+        self.seen = 0
+        self._gap_since = -1
+        self.heartbeat_ms = max(1, item.heartbeat_s) * 1000
+        self._register_wait = REGISTER_FIRST_MS
+        epochs = self.identity.epochs
+        if item.cluster != self.identity.cluster or item.epoch > epochs.get(item.cluster, 0):
+            self.identity = Identity(item.cluster, {**epochs, item.cluster: item.epoch})
+            self._out.append(PutIdentity(self.identity))
+        self._soon(now)
+
+    def _foreign(self) -> str:
+        """A cluster, not the one spoken to, that still has unreleased attempts here; or ""."""
+        for attempt in self._held.values():
+            record = attempt.record
+            if record.cluster != self._facing and record.phase < Phase.RELEASED:
+                return record.cluster
+        return ""
+
+    # -- orders
+
+    def _orders(self, item: Orders, now: int) -> None:
+        if not self.session or item.session != self.session or item.epoch < self.epoch:
+            return
+        if item.epoch > self.epoch:
+            epochs = {**self.identity.epochs, self.identity.cluster: item.epoch}
+            self.identity = Identity(self.identity.cluster, epochs)
+            self._out.append(PutIdentity(self.identity))
+        for order in item.orders:
+            if order.n <= self.seen:
+                continue  # doubled: a Prepare after its Forget must not start anything
+            if order.n != self.seen + 1:
+                # Something before it is still on its way: it will be repeated in order.
+                if self._gap_since < 0:
+                    self._gap_since = now
+                break
+            self.seen = order.n
+            self._gap_since = -1
+            self._order(order, now)
+        # Also what was seen before is answered: the acknowledgement may have been lost.
+        self._out.append(SendReport())
+
+    def _order(self, order: Order, now: int) -> None:
+        if isinstance(order, Prepare):
+            self._prepare(order, now)
+            return
+        attempt = self._held.get(Key(order.job_id, order.attempt, self.identity.cluster))
+        if attempt is None:
+            return
+        record = attempt.record
+        if isinstance(order, Kill):
+            self._kill(attempt, order.cause, now)
+        elif isinstance(order, Go):
+            if not record.go and record.phase <= Phase.PREPARED and not record.kill:
+                record.go = True
+                if record.phase == Phase.PREPARED:
+                    self._start(attempt, now)
+                else:
+                    self._put(attempt)
+        elif isinstance(order, Signal):
+            if record.phase == Phase.RUNNING and attempt.step == _SPAWNED:
+                self._out.append(SignalStep(record.key, order.signum, order.target))
+        elif isinstance(order, SetLimit):
+            if record.phase < Phase.ENDED and record.launch.limit_s != order.limit_s:
+                record.launch.limit_s = order.limit_s
+                self._put(attempt)
+                if attempt.step == _SPAWNED:
+                    self._out.append(SetStepLimit(record.key, order.limit_s))
+        elif isinstance(order, Forget):
+            if record.phase == Phase.RELEASED:
+                del self._held[record.key]
+                self._out.append(JournalDel(record.key))
+            else:
+                self._log("warning", f"{record.title} is not released yet: not forgotten")
+
+    def _prepare(self, order: Prepare, now: int) -> None:
+        job = order.launch.job
+        key = Key(job.id, job.attempt, self.identity.cluster)
+        known = self._held.get(key)
+        if known is not None:
+            return
+        if self._foreign():
+            self._log("error", f"job {job.id} not taken: attempts of another cluster run here")
+            return
+        if any(k.job_id == job.id and k.attempt > job.attempt for k in self._held):
+            self._log("warning", f"job {job.id} attempt {job.attempt} is older than what is held")
+            return
+        launch = msgspec.structs.replace(order.launch, script=b"", environment=b"")
+        record = Record(job.id, job.attempt, key.cluster, self.boot_id, launch, go=order.go)
+        attempt = _Attempt(record)
+        self._held[key] = attempt
+        if launch.node_index == 0:
+            self._out.append(WriteJob(key, order.launch))
+        if self._in_the_way(attempt):
+            self._put(attempt)
+        else:
+            self._begin(attempt, now)
+
+    def _needs_prolog(self, attempt: _Attempt) -> bool:
+        launch = attempt.record.launch
+        spec = launch.job.spec
+        return self.prolog or (
+            launch.node_index == 0 and (spec.get_user_env or wants_login(spec.export))
+        )
+
+    def _in_the_way(self, attempt: _Attempt) -> bool:
+        """Another attempt still holds one of its GPUs, or is an earlier try of the same job."""
+        mine = attempt.record
+        for other in self._held.values():
+            if other is attempt or other.blocked or other.record.phase == Phase.RELEASED:
+                continue
+            if other.record.job_id == mine.job_id or not attempt.gpus.isdisjoint(other.gpus):
+                return True
+        return False
+
+    def _begin(self, attempt: _Attempt, now: int) -> None:
+        attempt.record.begun = True
+        if self._needs_prolog(attempt):
+            attempt.hook = "prolog"
+            self._put(attempt)
+            self._out.append(RunHook(attempt.record.key, "prolog", attempt.record))
+        else:
+            self._prepared(attempt, now)
+
+    def _prepared(self, attempt: _Attempt, now: int) -> None:
+        self._advance(attempt, Phase.PREPARED)
+        if attempt.record.go:
+            self._start(attempt, now)
+        else:
+            self._put(attempt)
+            self._soon(now)
+
+    def _start(self, attempt: _Attempt, now: int) -> None:
+        record = attempt.record
+        self._advance(attempt, Phase.RUNNING)
+        record.started_ms = now
+        self._put(attempt)
+        if record.launch.node_index == 0:
+            attempt.step = _SPAWNED
+            self._out.append(SpawnStep(record.key, record))
+        self._soon(now)
+
+    def _kill(self, attempt: _Attempt, cause: str, now: int) -> None:
+        record = attempt.record
+        if record.phase == Phase.RELEASED:
+            return
+        if not record.kill:
+            record.kill = cause or "cancelled"
+            self._put(attempt)
+        if attempt.step == _SPAWNED:
+            self._out.append(KillStep(record.key, record.kill))
+        elif not attempt.hook:
+            self._end_without_step(attempt)
+            self._soon(now)
+
+    def _end_without_step(self, attempt: _Attempt) -> None:
+        """The end of a share that has no step (any more)."""
+        if attempt.record.phase < Phase.ENDED:
+            self._ended(attempt, -1, attempt.record.kill)
+        self._let_go(attempt)
+
+    # -- events of steps and hooks
+
+    def _event(
+        self,
+        attempt: _Attempt,
+        item: Started | Ended | Released | Failed | Lost | Absent | HookDone | JournalFailed,
+        now: int,
+    ) -> None:
+        record = attempt.record
+        if isinstance(item, HookDone):
+            self._hook_done(attempt, item, now)
+            return
+        if isinstance(item, JournalFailed):
+            if record.phase < Phase.ENDED:
+                attempt.hook = ""
+                attempt.step = _OVER
+                record.begun = False
+                self._refuse(attempt, item.error, now)
+            return
+        if attempt.step != _SPAWNED:
+            return
+        if isinstance(item, Started):
+            return
+        if isinstance(item, Absent):
+            if record.phase != Phase.RUNNING:
+                self._step_over(attempt, now)
+            elif record.kill:
+                attempt.step = _OVER
+                self._end_without_step(attempt)
+            else:
+                self._out.append(SpawnStep(record.key, record))
+        elif isinstance(item, Ended):
+            if record.phase < Phase.ENDED:
+                record.elapsed_ms = item.elapsed_ms
+                record.user_ms = item.user_ms
+                record.system_ms = item.system_ms
+                record.max_rss_kb = item.max_rss_kb
+                cause = record.kill or "killed" if item.cause == "killed" else item.cause
+                self._ended(attempt, item.wstatus, cause)
+        elif isinstance(item, Failed):
+            if record.phase < Phase.ENDED:
+                attempt.step = _OVER
+                self._refuse(attempt, item.error, now)
+        elif isinstance(item, Lost | Released):
+            if record.phase < Phase.ENDED:
+                self._ended(attempt, -1, "node")
+            self._step_over(attempt, now)
+        self._soon(now)
+
+    def _step_over(self, attempt: _Attempt, now: int) -> None:
+        attempt.step = _OVER
+        self._let_go(attempt)
+        self._soon(now)
+
+    def _hook_done(self, attempt: _Attempt, item: HookDone, now: int) -> None:
+        if attempt.hook != item.which:
+            return
+        attempt.hook = ""
+        record = attempt.record
+        if item.which == "epilog":
+            if item.error:
+                self._log("error", f"epilog of {record.title}: {item.error}")
+            self._released(attempt)
+        elif record.kill:
+            self._end_without_step(attempt)
+        elif item.error:
+            self._refuse(attempt, item.error, now)
+        else:
+            self._prepared(attempt, now)
+        self._soon(now)
+
+    def _refuse(self, attempt: _Attempt, error: str, now: int) -> None:
+        """It could not be launched: nothing of the user's ran."""
+        attempt.record.error = error or "could not be launched"
+        self._log("error", f"{attempt.record.title}: {attempt.record.error}")
+        self._ended(attempt, -1, "failed")
+        self._let_go(attempt)
+        self._soon(now)
+
+    def _ended(self, attempt: _Attempt, wstatus: int, cause: str) -> None:
+        record = attempt.record
+        record.wstatus = wstatus
+        record.cause = cause
+        self._advance(attempt, Phase.ENDED)
+        self._put(attempt)
+
+    def _let_go(self, attempt: _Attempt) -> None:
+        """No process is left: epilog, then released."""
+        if self.epilog and attempt.record.begun:
+            attempt.hook = "epilog"
+            self._out.append(RunHook(attempt.record.key, "epilog", attempt.record))
+        else:
+            self._released(attempt)
+
+    def _released(self, attempt: _Attempt) -> None:
+        record = attempt.record
+        self._out.append(CleanUp(record.key, record))
+        self._advance(attempt, Phase.RELEASED)
+        self._put(attempt)
+        if record.cluster != self._facing and not self._foreign():
+            # The last of another cluster's: the one spoken to may take the node now.
+            self._unregister(0)
+        self._unblock(0)
+
+    def _unblock(self, now: int) -> None:
+        for attempt in list(self._held.values()):
+            if attempt.blocked and not self._in_the_way(attempt):
+                self._begin(attempt, now)
+
+    # -- small things
+
+    def _advance(self, attempt: _Attempt, phase: Phase) -> None:
+        assert phase > attempt.record.phase, f"{attempt.record.title}: back to {phase.name}"
+        attempt.record.phase = phase
+
+    def _put(self, attempt: _Attempt) -> None:
+        self._out.append(JournalPut(attempt.record.key, copy.copy(attempt.record)))
+
+    def _soon(self, now: int) -> None:
+        if self.session:
+            self._report_at = now + self.heartbeat_ms
+            self._out.append(SendReport())
+
+    def _log(self, level: str, text: str) -> None:
+        self._out.append(Log(level, text))
+
+    # -- what must always hold
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError where the state contradicts itself."""
+        users: dict[str, Key] = {}
+        for key, attempt in self._held.items():
+            record = attempt.record
+            assert record.key == key
+            assert not record.launch.script and not record.launch.environment
+            if record.phase == Phase.RELEASED:
+                assert not attempt.hook and attempt.step != _SPAWNED
+                continue
+            if attempt.step == _SPAWNED:
+                assert record.phase in (Phase.RUNNING, Phase.ENDED) and record.go
+                assert record.launch.node_index == 0
+            if record.phase == Phase.RUNNING:
+                assert record.go
+                assert attempt.step == _SPAWNED or record.launch.node_index > 0
+            if attempt.blocked:
+                assert not attempt.hook and attempt.step == _NONE
+            else:
+                for uuid in attempt.gpus:
+                    assert uuid not in users, f"{uuid} is used by {users[uuid]} and {key}"
+                    users[uuid] = key
+            if attempt.hook:
+                assert record.phase == (
+                    Phase.PREPARING if attempt.hook == "prolog" else Phase.ENDED
+                )
+            elif not attempt.blocked and record.phase in (Phase.PREPARING, Phase.ENDED):
+                assert attempt.step == _SPAWNED, f"{key} waits for nothing"
+        if self.session:
+            assert self.identity.cluster and self.epoch > 0
