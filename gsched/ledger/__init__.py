@@ -1,1 +1,20 @@
-"""The pure state machine: a command in, events and instructions out."""
+"""The ledger: the state machine that owns every job and node of a cluster."""
+
+from gsched.ledger.commands import NodeMessage, Start, TakeOver, Tick, Write
+from gsched.ledger.ledger import Ledger
+from gsched.ledger.outcome import Outcome
+from gsched.ledger.state import FORMAT, Meta, StoredAnswer, job_key
+
+__all__ = [
+    "FORMAT",
+    "Ledger",
+    "Meta",
+    "NodeMessage",
+    "Outcome",
+    "Start",
+    "StoredAnswer",
+    "TakeOver",
+    "Tick",
+    "Write",
+    "job_key",
+]

@@ -2,6 +2,7 @@
 
 from gsched.model.job import Job, JobSpec, NodeAlloc, Shape, Usage
 from gsched.model.node import Gpu, Node, NodeUse, Verdict
+from gsched.model.plan import Placement, Plan
 from gsched.model.states import Hold, JobState, NodeFlag, Phase
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "NodeFlag",
     "NodeUse",
     "Phase",
+    "Placement",
+    "Plan",
     "Shape",
     "Usage",
     "Verdict",

@@ -54,6 +54,8 @@ class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
     ntasks_per_core: int = 0
     ntasks_per_gpu: int = 0
     oversubscribe: bool = False
+    #: -O: more tasks than CPUs; one CPU per node is enough
+    overcommit: bool = False
 
 
 class JobSpec(msgspec.Struct, array_like=True, gc=False):

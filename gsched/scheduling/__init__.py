@@ -1,1 +1,5 @@
-"""Pure decisions: order, limits, placement, backfill plan, verdicts."""
+"""Pure decisions over the queue."""
+
+from gsched.scheduling.passes import run_pass
+
+__all__ = ["run_pass"]

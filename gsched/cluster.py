@@ -1,0 +1,461 @@
+"""The live cluster: names and records on one side, the core's numbers on the other.
+
+The only owner of a core. Pure: it is told what changes and asked what fits.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gsched import _core, features
+from gsched.config import Config, NodeConfig
+from gsched.cpuset import pick_cpus
+from gsched.model import Hold, Job, Node, NodeAlloc, Phase, Placement, Plan, Shape, Verdict
+
+#: rows of the queue per job: one for each partition it may run in
+_ROWS = 64
+
+#: verdict codes of the core -> Slurm's reason word
+_WORDS = {
+    _core.UNTESTED: "None",
+    _core.RESOURCES: "Resources",
+    _core.PRIORITY: "Priority",
+    _core.BEHIND: "Priority",
+    _core.BEGIN: "BeginTime",
+    _core.NODES_DOWN: (
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+    ),
+    _core.NEVER: "BadConstraints",
+}
+
+#: verdicts told to the view per pass: the rest follow in the next one, so that a pass over a
+#: long queue does not hold up the loop
+VERDICTS_PER_PASS = 4000
+
+
+class Cluster:
+    """Nodes, partitions and the queue, bound to a core.
+
+    Cost: constructing takes a few us per node; every other call is constant or says otherwise.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.names = list(config.nodes)
+        self._index = {name: i for i, name in enumerate(self.names)}
+        self._core = _core.Core(max(1, len(self.names)))
+        self._partition_bit = {name: bit for bit, name in enumerate(config.partitions)}
+        self._feature_bit: dict[str, int] = {}
+        self._type_id: dict[str, int] = {}
+        self._partitions_of = self._partition_masks()
+        self._free_cpus: list[int] = []
+        self._gpu_type: list[list[str]] = [[] for _ in self.names]
+        self._gpu_cores: list[list[str]] = [[] for _ in self.names]
+        for conf in config.nodes.values():
+            self._free_cpus.append((1 << conf.cpus) - 1)
+            for feature in conf.features:
+                self._feature_bit.setdefault(feature, len(self._feature_bit))
+        #: job id -> its rows in the queue: (key, partition)
+        self._rows: dict[int, list[tuple[int, str]]] = {}
+        #: job id -> request classes it holds a reference to
+        self._requests: dict[int, list[int]] = {}
+        #: job id -> key of its allocation in the core
+        self._alloc_key: dict[int, int] = {}
+        #: key -> reason word of a row that is held
+        self._parked: dict[int, str] = {}
+        #: begin times to come
+        self._begins: list[int] = []
+        #: rows whose verdict changed and has not been told yet
+        self._changed: dict[int, int] = {}
+
+    def _partition_masks(self) -> list[int]:
+        masks = [0] * len(self.names)
+        for name, part in self.config.partitions.items():
+            bit = 1 << self._partition_bit[name]
+            for node in part.nodes:
+                masks[self._index[node]] |= bit
+        return masks
+
+    # ---- nodes ------------------------------------------------------------------------------
+
+    def node_changed(self, node: Node) -> None:
+        """Takes a node's GPUs (as registered, else as configured) and its description over.
+        It is unusable until `set_usable`, if it was so before."""
+        i = self._index[node.name]
+        conf = self.config.nodes[node.name]
+        if node.gpus:
+            types = [gpu.type for gpu in node.gpus]
+            links = [list(gpu.links) or [0] * len(node.gpus) for gpu in node.gpus]
+            numa = [gpu.numa for gpu in node.gpus]
+            ok = sum(1 << bit for bit, gpu in enumerate(node.gpus) if not gpu.fault)
+            self._gpu_cores[i] = [gpu.cores for gpu in node.gpus]
+        else:
+            types = [kind for kind, count in conf.gpu_types.items() for _ in range(count)]
+            links = [[0] * len(types) for _ in types]
+            numa = [-1] * len(types)
+            ok = (1 << len(types)) - 1
+            self._gpu_cores[i] = [""] * len(types)
+        self._gpu_type[i] = types
+        by_type: dict[int, int] = {}
+        for bit, kind in enumerate(types):
+            number = self._type_id.setdefault(kind, len(self._type_id))
+            by_type[number] = by_type.get(number, 0) | 1 << bit
+        self._core.set_node(
+            i,
+            cls=self._core.define_class(_symmetric(links), numa),
+            cpus=conf.cpus,
+            mem_mb=conf.real_memory,
+            gpu_type_masks=tuple(by_type.items()),
+            gpu_ok_mask=ok,
+            usable=self._core.node(i).usable and node.flags == 0,
+            partitions=self._partitions_of[i],
+            features=self._features(conf),
+            weight=conf.weight,
+            threads=conf.threads_per_core,
+        )
+
+    def _features(self, conf: NodeConfig) -> int:
+        return sum(1 << self._feature_bit[name] for name in set(conf.features))
+
+    def set_usable(self, name: str, usable: bool) -> None:
+        """Whether new work may go there."""
+        self._core.set_usable(self._index[name], usable)
+
+    def used(self, name: str) -> tuple[int, int, int]:
+        """(CPUs, MB, GPU bitmap) that jobs hold on a node."""
+        i = self._index[name]
+        conf = self.config.nodes[name]
+        state = self._core.node(i)
+        return conf.cpus - state.free_cpus, conf.real_memory - state.free_mem_mb, state.used_gpus
+
+    # ---- requests ---------------------------------------------------------------------------
+
+    def _request(self, shape: Shape, partition: str) -> int:
+        """The core's request class for a shape in a partition. ValueError for what cannot be."""
+        part = self.config.partitions[partition]
+        include = [self._index[name] for name in shape.nodelist]
+        min_nodes = max(1, shape.min_nodes, len(include), part.min_nodes)
+        max_nodes = shape.max_nodes
+        if not max_nodes and part.max_nodes:
+            max_nodes = max(part.max_nodes, min_nodes)
+        elif max_nodes:
+            max_nodes = max(max_nodes, min_nodes)
+        per_node, per_task, total = shape.gpus_per_node, shape.gpus_per_task, shape.gpus_total
+        if shape.gpus_per_socket and not per_node:
+            per_node = shape.gpus_per_socket * max(1, shape.sockets_per_node)
+        ntasks = shape.ntasks
+        if total and per_node:
+            # So many GPUs at so many a node is a number of nodes.
+            min_nodes = max_nodes = max(min_nodes, -(-total // per_node))
+            total = 0
+        elif total and per_task:
+            ntasks = ntasks or total // per_task
+            total = 0
+        if not ntasks and not shape.ntasks_per_node and per_task:
+            ntasks = min_nodes
+        gpus = per_node or per_task or total
+        alternatives = [
+            sum(1 << self._feature_bit.get(name, 255) for name in option)
+            for option in features.parse(shape.features)
+        ]
+        kind = -1
+        if shape.gpu_type:
+            kind = self._type_id.setdefault(shape.gpu_type, len(self._type_id))
+        return int(
+            self._core.request(
+                partition=self._partition_bit[partition],
+                features_any=tuple(alternatives),
+                min_nodes=min_nodes,
+                max_nodes=max_nodes,
+                ntasks=ntasks,
+                cpus_per_task=shape.cpus_per_task,
+                min_cpus_node=shape.min_cpus_node,
+                ntasks_per_node=shape.ntasks_per_node,
+                mem_per_node_mb=-1 if shape.mem_per_node is None else shape.mem_per_node,
+                mem_per_cpu_mb=shape.mem_per_cpu or 0,
+                mem_per_gpu_mb=(shape.mem_per_gpu or 0) if gpus else 0,
+                gpus_per_node=per_node,
+                gpus_per_task=per_task,
+                gpus_total=max(total, min_nodes) if total else 0,
+                cpus_per_gpu=shape.cpus_per_gpu if gpus else 0,
+                gpu_type=kind,
+                exclusive=shape.exclusive > 0 or part.oversubscribe == "EXCLUSIVE",
+                threads_per_core=shape.threads_per_core,
+                nodelist=tuple(include),
+                exclude=tuple(self._index[n] for n in shape.exclude if n in self._index),
+            )
+        )
+
+    def never(self, shape: Shape, partitions: Sequence[str]) -> list[str] | None:
+        """None if some partition could hold it with every node free and up, or if only its number
+        of nodes or CPUs is beyond the partition (Slurm keeps those jobs waiting); else Slurm's
+        remarks on why not. Cost: nodes, once per class and change of configuration."""
+        notes: list[str] = []
+        for partition in partitions:
+            try:
+                req = self._request(shape, partition)
+            except ValueError:
+                continue
+            try:
+                refusal = self._core.can_ever(req)
+                if refusal is None or self._too_big(shape, partition):
+                    return None
+                for reason in refusal.reasons:
+                    text = _NOTES.get(reason.what)
+                    if reason.never and text and text not in notes:
+                        notes.append(text)
+            finally:
+                self._core.drop_request(req)
+        return notes
+
+    def _too_big(self, shape: Shape, partition: str) -> bool:
+        """Whether only the number of nodes or CPUs is too much: one node's share would fit."""
+        part = self.config.partitions[partition]
+        cpus = sum(self.config.nodes[name].cpus for name in part.nodes)
+        tasks = max(shape.ntasks, shape.min_nodes * max(1, shape.ntasks_per_node))
+        most = min(len(part.nodes), part.max_nodes or len(part.nodes))
+        if shape.min_nodes <= most and tasks * shape.cpus_per_task <= cpus:
+            return False
+        one = Shape(
+            **{
+                name: getattr(shape, name)
+                for name in shape.__struct_fields__
+                if name not in ("min_nodes", "max_nodes", "ntasks", "gpus_total")
+            },
+            min_nodes=1,
+            ntasks=min(1, shape.ntasks),
+        )
+        req = self._request(one, partition)
+        try:
+            return self._core.can_ever(req) is None
+        finally:
+            self._core.drop_request(req)
+
+    # ---- the queue --------------------------------------------------------------------------
+
+    def queue_job(self, job: Job) -> None:
+        """Puts a pending job into the queue, or anew after it changed."""
+        self.unqueue(job.id)
+        rows, requests = [], []
+        for ordinal, partition in enumerate((job.spec.partitions or (job.partition,))[:_ROWS]):
+            try:
+                req = self._request(job.spec.shape, partition)
+            except (ValueError, KeyError):
+                # The configuration changed under the job: it waits, and says why.
+                req = self._core.request(partition=0, nodelist=())
+                why = "BadConstraints"
+            else:
+                why = self._why_parked(job, partition)
+            key = job.id * _ROWS + ordinal
+            tier = self.config.partitions[partition].priority_tier if not why else 0
+            self._core.queue_add(
+                key,
+                req,
+                tier * (1 << 40) + job.priority,
+                job.id,
+                job.time_limit,
+                job.spec.begin,
+                held=1 if why else 0,
+            )
+            if why:
+                self._parked[key] = why
+            # What has not been judged is told so, or an old verdict would stay in the view.
+            self._changed[key] = _core.HELD if why else _core.UNTESTED
+            rows.append((key, partition))
+            requests.append(req)
+        if job.spec.begin:
+            heapq.heappush(self._begins, job.spec.begin)
+        self._rows[job.id] = rows
+        self._requests[job.id] = requests
+
+    def _why_parked(self, job: Job, partition: str) -> str:
+        if job.held:
+            if job.reason:
+                return job.reason
+            return "JobHeldUser" if job.held == Hold.USER else "JobHeldAdmin"
+        part = self.config.partitions[partition]
+        if part.state == "DOWN":
+            return "PartitionDown"
+        if part.state == "INACTIVE":
+            return "PartitionInactive"
+        if part.max_time and (not job.time_limit or job.time_limit > part.max_time):
+            return "PartitionTimeLimit"
+        if self._too_big(job.spec.shape, partition):
+            return "PartitionConfig"
+        return ""
+
+    def unqueue(self, job_id: int) -> None:
+        """Takes a job out of the queue, if it is there."""
+        for key, _ in self._rows.pop(job_id, ()):
+            self._parked.pop(key, None)
+            self._changed.pop(key, None)
+            # A started row has left the core's queue already.
+            if key != self._alloc_key.get(job_id):
+                self._core.queue_remove(key)
+        for req in self._requests.pop(job_id, ()):
+            self._core.drop_request(req)
+
+    def queued(self, job_id: int) -> bool:
+        return job_id in self._rows
+
+    def due(self, now: int) -> bool:
+        """Whether a begin time has come since the last call."""
+        due = False
+        while self._begins and self._begins[0] <= now:
+            heapq.heappop(self._begins)
+            due = True
+        return due
+
+    # ---- allocations ------------------------------------------------------------------------
+
+    def restore(self, job: Job) -> None:
+        """Takes over what a loaded job holds, as it is recorded."""
+        open_parts = [p for p in job.alloc if p.phase < Phase.RELEASED and p.node in self._index]
+        key = job.id * _ROWS
+        self._core.allocate(
+            key,
+            [(self._index[p.node], p.cpus, p.mem_mb, p.gpus, p.tasks) for p in open_parts],
+            job.end_time if not job.finished else 0,
+            adopt=True,
+        )
+        self._alloc_key[job.id] = key
+        for part in open_parts:
+            self._free_cpus[self._index[part.node]] &= ~part.cpu_ids
+
+    def assign_cpus(self, job: Job, alloc: Iterable[NodeAlloc]) -> None:
+        """Chooses the CPUs for shares that the core has set aside by number."""
+        for part in alloc:
+            i = self._index[part.node]
+            cores = [self._gpu_cores[i][b] for b in _bits(part.gpus) if b < len(self._gpu_cores[i])]
+            conf = self.config.nodes[part.node]
+            part.cpu_ids = pick_cpus(
+                self._free_cpus[i], part.cpus, conf.cpus, conf.sockets, conf.threads_per_core, cores
+            )
+            self._free_cpus[i] &= ~part.cpu_ids
+
+    def release_node(self, job_id: int, part: NodeAlloc) -> None:
+        """One node of an allocation is free again."""
+        key = self._alloc_key.get(job_id)
+        if key is None:
+            return
+        i = self._index[part.node]
+        self._core.release_node(key, i)
+        self._free_cpus[i] |= part.cpu_ids
+        if not self._core.allocation(key):
+            del self._alloc_key[job_id]
+
+    def release(self, job_id: int) -> None:
+        """Gives back what the core still holds for a job whose shares have no CPUs assigned."""
+        key = self._alloc_key.pop(job_id, None)
+        if key is not None and self._core.allocation(key):
+            self._core.release(key)
+
+    def set_end(self, job: Job) -> None:
+        """A running job's expected end has changed."""
+        key = self._alloc_key.get(job.id)
+        if key is not None:
+            self._core.set_end(key, job.end_time)
+
+    def gpu_types(self, alloc: Iterable[NodeAlloc]) -> dict[str, int]:
+        """GPUs of an allocation by type."""
+        found: dict[str, int] = {}
+        for part in alloc:
+            types = self._gpu_type[self._index[part.node]]
+            for bit in _bits(part.gpus):
+                found[types[bit]] = found.get(types[bit], 0) + 1
+        return found
+
+    # ---- decisions --------------------------------------------------------------------------
+
+    def schedule(self, now: int, max_starts: int, max_test: int = 0) -> Plan:
+        """One pass: what starts now (already set aside under each job), and which verdicts
+        changed. Cost: see Core.schedule, and ~1 us for each start and changed verdict."""
+        decided = self._core.schedule(now, max_starts, max_test)
+        starts: list[Placement] = []
+        for start in decided.starts:
+            job_id, ordinal = divmod(start.key, _ROWS)
+            if job_id in self._alloc_key:
+                # Another partition of the same job was started in this very pass.
+                self._core.release(start.key)
+                self._rows[job_id] = [r for r in self._rows.get(job_id, ()) if r[0] != start.key]
+                continue
+            partition = dict(self._rows[job_id])[start.key]
+            self._alloc_key[job_id] = start.key
+            alloc = [
+                NodeAlloc(self.names[node], cpus, tasks, mem, gpus)
+                for node, cpus, tasks, mem, gpus in start.placement.nodes
+            ]
+            starts.append(Placement(job_id, partition, alloc))
+        for placement in starts:
+            self.unqueue(placement.job_id)
+        for key, code in decided.changed:
+            if code != _core.STARTED:
+                self._changed[key] = code
+        estimates = {r.key: r for r in decided.reservations}
+        verdicts = self._tell(estimates)
+        return Plan(
+            starts=starts,
+            verdicts=verdicts,
+            wake_at=self._begins[0] if self._begins else 0,
+            complete=not decided.more and not self._changed,
+        )
+
+    def _tell(self, estimates: dict[int, Any]) -> list[Verdict]:
+        verdicts = []
+        # Reservations move at every pass: they are told anew each time.
+        for key in estimates:
+            self._changed[key] = _core.RESOURCES
+        for key in list(self._changed)[:VERDICTS_PER_PASS]:
+            code = self._changed.pop(key)
+            job_id, ordinal = divmod(key, _ROWS)
+            if job_id not in self._rows or ordinal:
+                continue
+            word = self._parked.get(key) or _WORDS.get(code, "None")
+            verdict = Verdict(job_id, word)
+            kept = estimates.get(key)
+            if kept is not None and kept.at >= 0:
+                verdict.start = kept.at
+                verdict.nodes = ",".join(self.names[share[0]] for share in kept.placement.nodes)
+            if code in (_core.RESOURCES, _core.NODES_DOWN, _core.NEVER):
+                verdict.causes = self._causes(job_id)
+            verdicts.append(verdict)
+        return verdicts
+
+    def _causes(self, job_id: int) -> list[tuple[str, int, bool]]:
+        refusal = self._core.place(self._requests[job_id][0])
+        if not isinstance(refusal, _core.Refusal):
+            return []
+        return [(reason.what, reason.nodes, reason.never) for reason in refusal.reasons]
+
+    def check(self) -> None:
+        """Recounts the core; AssertionError at the first contradiction. For the tests."""
+        self._core.check()
+        for i, name in enumerate(self.names):
+            conf = self.config.nodes[name]
+            busy = conf.cpus - self._free_cpus[i].bit_count()
+            assert self.used(name)[0] == busy, f"{name}: {busy} CPU ids are in use"
+
+
+#: what a configuration lacks for good -> Slurm's remark at submission
+_NOTES = {
+    "cpus": "CPU count per node can not be satisfied",
+    "memory": "Memory specification can not be satisfied",
+}
+
+
+def _bits(mask: int) -> list[int]:
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+
+def _symmetric(links: list[list[int]]) -> list[list[int]]:
+    """Link counts as both sides agree on them: a fault may show on one side only."""
+    n = len(links)
+    return [
+        [
+            0 if i == j else min(links[i][j], links[j][i]) if j < len(links[i]) else 0
+            for j in range(n)
+        ]
+        for i in range(n)
+    ]

@@ -1,0 +1,39 @@
+"""What can be asked of the ledger. One struct per command; none carries a clock."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gsched.model import Plan
+from gsched.wire.messages import Call, Register, Report
+
+
+class TakeOver(msgspec.Struct):
+    """The first command of every controller process: raises the epoch."""
+
+
+class Write(msgspec.Struct):
+    """A client's write. `call.uid` is the kernel's word by the time it comes here."""
+
+    call: Call
+    role: str = "proxy"
+
+
+class NodeMessage(msgspec.Struct):
+    """A message from the node whose key the wire has verified to be `node`'s."""
+
+    node: str
+    message: Register | Report
+
+
+class Tick(msgspec.Struct):
+    """Time passed: timeouts, repeats, purges."""
+
+
+class Start(msgspec.Struct):
+    """Carries out what a scheduling pass decided."""
+
+    plan: Plan
+
+
+Command = TakeOver | Write | NodeMessage | Tick | Start

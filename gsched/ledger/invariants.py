@@ -1,0 +1,67 @@
+"""What must hold after every command. On in all tests; O(jobs + nodes)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gsched.model import JobState, Phase
+
+if TYPE_CHECKING:
+    from gsched.ledger.ledger import Ledger
+
+
+class Broken(AssertionError):
+    """The ledger contradicts itself; the text says where."""
+
+
+def check(led: Ledger) -> None:
+    """Raises Broken at the first contradiction between jobs, nodes, indexes and the cluster."""
+    parts: dict[str, dict[int, int]] = {name: {} for name in led.nodes}
+    cpus = dict.fromkeys(led.nodes, 0)
+    gpus = dict.fromkeys(led.nodes, 0)
+    blobs: dict[str, int] = {}
+    for job_id, job in led.jobs.items():
+        _ensure(job.id == job_id, f"job {job_id} is stored as {job.id}")
+        _ensure(job_id < led.meta.next_job_id, f"job {job_id} is newer than the next id")
+        for digest in (job.script, job.environment):
+            if digest:
+                blobs[digest] = blobs.get(digest, 0) + 1
+        held = [p for p in job.alloc if p.phase < Phase.RELEASED]
+        if job.state == JobState.PENDING:
+            _ensure(not job.alloc, f"job {job_id} is pending and holds nodes")
+            _ensure(not job.completing, f"job {job_id} is pending and completing")
+            _ensure(led.cluster.queued(job_id), f"job {job_id} is pending and not in the queue")
+        else:
+            _ensure(not led.cluster.queued(job_id), f"job {job_id} is in the queue and not pending")
+        if job.state == JobState.RUNNING:
+            _ensure(len(held) == len(job.alloc) > 0, f"job {job_id} runs and holds too little")
+        if job.finished:
+            _ensure(job.completing == bool(held), f"job {job_id}: completing is {job.completing}")
+        if job.configuring:
+            _ensure(job_id in led.preparing or len(job.alloc) == 1, f"job {job_id}: no deadline")
+        for index, part in enumerate(job.alloc):
+            if part.phase == Phase.RELEASED:
+                continue
+            name = part.node
+            parts[name][job_id] = index
+            _ensure(not cpus[name] & part.cpu_ids, f"{name}: a CPU is given twice (job {job_id})")
+            _ensure(not gpus[name] & part.gpus, f"{name}: a GPU is given twice (job {job_id})")
+            _ensure(part.cpu_ids.bit_count() == part.cpus, f"job {job_id}: CPU ids on {name}")
+            cpus[name] |= part.cpu_ids
+            gpus[name] |= part.gpus
+    _ensure(parts == led.parts, "the index of shares by node is wrong")
+    _ensure(blobs == led.blob_refs, "the count of users of scripts and environments is wrong")
+    for name in led.nodes:
+        used = led.cluster.used(name)
+        _ensure(used[0] == cpus[name].bit_count(), f"{name}: CPUs in use")
+        _ensure(used[2] == gpus[name], f"{name}: GPUs in use")
+        live = led.live[name]
+        numbers = [order.n for order, _ in live.unacked]
+        _ensure(numbers == sorted(set(numbers)), f"{name}: orders are out of order")
+        _ensure(all(live.seen < n <= live.last_order for n in numbers), f"{name}: order numbers")
+    led.cluster.check()
+
+
+def _ensure(condition: bool, text: str) -> None:
+    if not condition:
+        raise Broken(text)

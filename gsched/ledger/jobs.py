@@ -1,0 +1,302 @@
+"""The life of an attempt: placed, prepared, running, ended, released; requeued or forgotten."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from gsched.hostlist import compress
+from gsched.ledger.outcome import Outcome
+from gsched.ledger.state import job_key
+from gsched.model import Hold, Job, JobState, NodeAlloc, Phase, Plan, Usage, transitions
+from gsched.wire.messages import AttemptReport, Forget, Go, Kill, LaunchSpec, Prepare
+
+if TYPE_CHECKING:
+    from gsched.ledger.ledger import Ledger
+
+#: reason and state text after a node could not launch a job, as Slurm words it
+LAUNCH_FAILED = "launch failed requeued held"
+
+
+def move(job: Job, new: JobState) -> None:
+    """Changes the state by the table of legal moves."""
+    transitions.check(job.id, job.state, new)
+    job.state = new
+
+
+def allocated(job: Job) -> bool:
+    """True while some node has not given its share back."""
+    return any(part.phase < Phase.RELEASED for part in job.alloc)
+
+
+# ---- start ----------------------------------------------------------------------------------
+
+
+def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
+    """Records the starts of a plan and sends the nodes their orders."""
+    for start in plan.starts:
+        job = led.jobs.get(start.job_id)
+        if job is None or job.state != JobState.PENDING or job.held:
+            led.cluster.release(start.job_id)
+            continue
+        led.cluster.assign_cpus(job, start.alloc)
+        move(job, JobState.RUNNING)
+        job.reason = ""
+        job.alloc = start.alloc
+        job.partition = start.partition
+        job.attempt += 1
+        job.start_time = int(now)
+        job.end_time = job.start_time + job.time_limit if job.time_limit else 0
+        job.last_sched_eval = int(now)
+        job.configuring = True
+        job.wstatus = 0
+        job.usage = Usage()
+        job.gpu_types = led.cluster.gpu_types(job.alloc)
+        led.preparing[job.id] = now + led.config.batch_start_timeout
+        led.put_job(job, out)
+        out.view["verdict", job_key(job.id)] = None
+        for index, part in enumerate(job.alloc):
+            led.parts[part.node][job.id] = index
+            led.touch_use(part.node)
+            send_prepare(led, job, index, now, out)
+    for verdict in plan.verdicts:
+        out.view["verdict", job_key(verdict.job_id)] = verdict
+    if plan.wake_at:
+        out.wake(plan.wake_at)
+    if not plan.complete:
+        out.schedule = True
+
+
+def send_prepare(led: Ledger, job: Job, index: int, now: float, out: Outcome) -> None:
+    """Orders the node to prepare its share (and, alone, to start it). Script and environment are
+    filled in by whoever sends it."""
+    part = job.alloc[index]
+    gpus = led.nodes[part.node].gpus
+    uuids = [gpu.uuid for bit, gpu in enumerate(gpus) if part.gpus >> bit & 1]
+    launch = LaunchSpec(
+        job=job,
+        node_index=index,
+        gpu_uuids=uuids,
+        limit_s=job.time_limit,
+        cluster_name=led.config.cluster_name,
+    )
+    led.order(part.node, Prepare(0, launch, go=len(job.alloc) == 1), now, out)
+
+
+def send_kill(led: Ledger, job: Job, part: NodeAlloc, cause: str, now: float, out: Outcome) -> None:
+    """Orders the node to end its share, once per session."""
+    live = led.live[part.node]
+    key = (job.id, job.attempt)
+    if live.session and key not in live.kill_sent:
+        live.kill_sent.add(key)
+        led.order(part.node, Kill(0, job.id, job.attempt, cause), now, out)
+
+
+# ---- reports ----------------------------------------------------------------------------------
+
+
+def report(
+    led: Ledger, job: Job, part: NodeAlloc, rep: AttemptReport, now: float, out: Outcome
+) -> None:
+    """Takes in what a node says of a share it should hold. Phases only grow."""
+    if rep.phase <= part.phase:
+        return
+    was = part.phase
+    part.phase = min(rep.phase, Phase.ENDED)
+    led.put_job(job, out)
+    if rep.phase >= Phase.ENDED:
+        if was < Phase.ENDED:
+            _share_ended(led, job, part, rep, now, out)
+        if rep.phase == Phase.RELEASED:
+            share_released(led, job, part, now, out)
+    elif rep.phase == Phase.RUNNING:
+        if len(job.alloc) == 1:
+            job.configuring = False
+            led.preparing.pop(job.id, None)
+    elif rep.phase == Phase.PREPARED and job.configuring and not job.finished:
+        if all(p.phase >= Phase.PREPARED for p in job.alloc):
+            _go(led, job, now, out)
+
+
+def _go(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    """All nodes are prepared: the start is a fact from this commit on."""
+    job.configuring = False
+    led.preparing.pop(job.id, None)
+    for part in job.alloc:
+        part.phase = Phase.RUNNING
+        led.order(part.node, Go(0, job.id, job.attempt), now, out)
+
+
+def _share_ended(
+    led: Ledger, job: Job, part: NodeAlloc, rep: AttemptReport, now: float, out: Outcome
+) -> None:
+    if rep.error and not job.finished:
+        launch_failed(led, job, part.node, rep.error, now, out)
+        return
+    if part is job.alloc[0]:
+        if rep.wstatus >= 0:
+            job.wstatus = rep.wstatus
+            job.usage = Usage(rep.user_ms, rep.system_ms, rep.max_rss_kb)
+        if not job.finished:
+            state, reason = _verdict_of_end(rep)
+            if state == JobState.NODE_FAIL:
+                node_failed(led, job, part.node, now, out)
+            else:
+                end(led, job, state, reason, now, out)
+    elif not job.finished:
+        # Another node's share came to an end that nobody asked for: it was lost there.
+        node_failed(led, job, part.node, now, out)
+
+
+def _verdict_of_end(rep: AttemptReport) -> tuple[JobState, str]:
+    if rep.cause == "timeout":
+        return JobState.TIMEOUT, "TimeLimit"
+    if rep.cause == "oom":
+        return JobState.OUT_OF_MEMORY, "OutOfMemory"
+    if rep.cause == "node" or rep.wstatus < 0:
+        return JobState.NODE_FAIL, ""
+    if rep.wstatus == 0:
+        return JobState.COMPLETED, ""
+    if rep.wstatus & 0x7F:
+        return JobState.FAILED, f"RaisedSignal:{rep.wstatus & 0x7F}"
+    return JobState.FAILED, "NonZeroExitCode"
+
+
+# ---- end ------------------------------------------------------------------------------------
+
+
+def end(
+    led: Ledger,
+    job: Job,
+    state: JobState,
+    reason: str,
+    now: float,
+    out: Outcome,
+    cause: str = "end",
+) -> None:
+    """The attempt's end becomes a fact. Shares still held are ordered to be killed."""
+    move(job, state)
+    job.reason = reason
+    job.end_time = int(now)
+    job.configuring = False
+    led.preparing.pop(job.id, None)
+    job.completing = allocated(job)
+    led.put_job(job, out)
+    for part in job.alloc:
+        if part.phase < Phase.ENDED:
+            send_kill(led, job, part, cause, now, out)
+        led.touch_use(part.node)
+    if not job.completing:
+        _all_released(led, job, now, out)
+
+
+def share_released(led: Ledger, job: Job, part: NodeAlloc, now: float, out: Outcome) -> None:
+    """Nothing is left of the job on that node: its resources are free from now on."""
+    part.phase = Phase.RELEASED
+    led.parts[part.node].pop(job.id, None)
+    led.cluster.release_node(job.id, part)
+    led.live[part.node].kill_sent.discard((job.id, job.attempt))
+    led.touch_use(part.node)
+    led.put_job(job, out)
+    led.order(part.node, Forget(0, job.id, job.attempt), now, out)
+    out.schedule = True
+    if job.finished and job.completing and not allocated(job):
+        job.completing = False
+        _all_released(led, job, now, out)
+
+
+def _all_released(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    job.last_nodes = compress([part.node for part in job.alloc])
+    led.cluster.release(job.id)
+    if job.requeue_after:
+        _requeue(led, job, now, out)
+    else:
+        heapq.heappush(led.purge_queue, (int(now) + led.config.min_job_age, job.id))
+
+
+def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    move(job, JobState.PENDING)
+    job.requeue_after = False
+    job.completing = False
+    job.alloc = []
+    job.restarts += 1
+    job.start_time = 0
+    job.end_time = 0
+    job.cancelled_by = -1
+    job.eligible_time = max(int(now), job.spec.begin)
+    if job.hold_after:
+        job.hold_after = False
+        job.held = Hold.ADMIN
+        job.priority = 0
+    led.put_job(job, out)
+    led.cluster.queue_job(job)
+    out.schedule = True
+
+
+def may_requeue(led: Ledger, job: Job) -> bool:
+    """What --requeue/--no-requeue and JobRequeue say."""
+    return job.spec.requeue if job.spec.requeue is not None else led.config.job_requeue
+
+
+def node_failed(led: Ledger, job: Job, node: str, now: float, out: Outcome) -> None:
+    """A node lost its share: the attempt is over; another follows where that is allowed."""
+    job.requeue_after = may_requeue(led, job)
+    out.log.append(("warning", f"job {job.id} lost node {node}"))
+    end(led, job, JobState.NODE_FAIL, "", now, out, cause="node")
+
+
+def launch_failed(led: Ledger, job: Job, node: str, error: str, now: float, out: Outcome) -> None:
+    """A node refused or failed to launch: nothing ran; take all back, and hold the job, or it
+    would fail the same way again at once."""
+    job.system_comment = f"{node}: {error}"[:1024]
+    job.requeue_after = True
+    job.hold_after = True
+    out.log.append(("error", f"job {job.id} could not be launched on {node}: {error}"))
+    end(led, job, JobState.BOOT_FAIL, LAUNCH_FAILED, now, out, cause="launch")
+    job.reason = LAUNCH_FAILED
+
+
+def requeue_running(led: Ledger, job: Job, hold: bool, now: float, out: Outcome) -> None:
+    """`scontrol requeue`: ends the attempt and queues the job again."""
+    job.requeue_after = True
+    job.hold_after = hold
+    if job.state == JobState.RUNNING:
+        end(led, job, JobState.CANCELLED, "", now, out, cause="requeue")
+    elif not job.completing:
+        _requeue(led, job, now, out)
+
+
+# ---- time -----------------------------------------------------------------------------------
+
+
+def tick(led: Ledger, now: float, out: Outcome) -> None:
+    """Gangs that do not get ready in time are taken back whole; times that only time changes."""
+    for job_id, deadline in list(led.preparing.items()):
+        if now < deadline:
+            continue
+        job = led.jobs[job_id]
+        if len(job.alloc) == 1:
+            # One node prepares and starts in one step: reports and timeouts of the node decide.
+            del led.preparing[job_id]
+            continue
+        late = [p.node for p in job.alloc if p.phase < Phase.PREPARED]
+        out.log.append(
+            ("warning", f"job {job_id}: {compress(late)} not prepared in time; all taken back")
+        )
+        job.requeue_after = True
+        end(led, job, JobState.BOOT_FAIL, "", now, out, cause="launch")
+    if led.cluster.due(int(now)):
+        out.schedule = True
+
+
+def purge(led: Ledger, job_id: int, now: float, out: Outcome) -> None:
+    """Forgets a job that ended MinJobAge ago (unless it was queued again since)."""
+    job = led.jobs.get(job_id)
+    if job is None or not job.finished or job.completing:
+        return
+    if job.end_time + led.config.min_job_age > now:
+        return
+    del led.jobs[job_id]
+    led.unref_blob(job.script, out)
+    led.unref_blob(job.environment, out)
+    out.puts["job", job_key(job_id)] = None

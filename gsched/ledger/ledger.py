@@ -1,0 +1,263 @@
+"""The ledger: command in, changes and instructions out.
+
+A plain state machine in memory: no clock, no sockets, no files. The controller applies a batch
+of commands, commits what they touched in one transaction, and only then carries out what the
+outcome asks for. Whoever loads the committed records gets an equal ledger (`load`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+
+from gsched.cluster import Cluster
+from gsched.config import Config
+from gsched.ledger import cancel, jobs, nodes, submit, update
+from gsched.ledger.commands import Command, NodeMessage, Start, TakeOver, Tick, Write
+from gsched.ledger.outcome import Outcome
+from gsched.ledger.state import Meta, NodeLive, StoredAnswer, job_key
+from gsched.model import Job, JobState, Node, NodeFlag, NodeUse, Phase
+from gsched.wire.messages import (
+    Call,
+    CancelJobs,
+    Done,
+    Order,
+    Ping,
+    Refused,
+    Register,
+    SubmitJob,
+    UpdateJob,
+    UpdateNode,
+)
+
+#: seconds for which a request id is remembered after its answer
+ANSWER_LIFE_S = 900
+
+
+class Ledger:
+    """All jobs and nodes of one cluster, and the only code that changes them.
+
+    `admins` are the uids that may do everything (root, SlurmUser, the controller's own user).
+    """
+
+    def __init__(self, config: Config, meta: Meta, admins: Iterable[int] = (0,)) -> None:
+        self.config = config
+        self.meta = meta
+        self.admins = frozenset(admins)
+        self.jobs: dict[int, Job] = {}
+        self.nodes: dict[str, Node] = {}
+        self.live: dict[str, NodeLive] = {}
+        self.cluster = Cluster(config)
+        self.answers: dict[bytes, StoredAnswer] = {}
+        self._answer_queue: deque[tuple[int, bytes]] = deque()
+        #: node -> {job id: index of the node's share in job.alloc}, shares not yet released
+        self.parts: dict[str, dict[int, int]] = {}
+        #: content hash -> number of jobs that use it
+        self.blob_refs: dict[str, int] = {}
+        #: jobs that wait for all nodes to be prepared -> time at which that takes too long
+        self.preparing: dict[int, float] = {}
+        #: finished jobs by the time at which they are forgotten
+        self.purge_queue: list[tuple[int, int]] = []
+        self._use_dirty: set[str] = set()
+        for name in config.nodes:
+            self._add_node(Node(name=name))
+
+    @classmethod
+    def load(
+        cls,
+        config: Config,
+        meta: Meta,
+        job_records: Iterable[Job],
+        node_records: Iterable[Node],
+        answer_records: Iterable[tuple[bytes, StoredAnswer]] = (),
+        admins: Iterable[int] = (0,),
+    ) -> Ledger:
+        """The ledger that the stored records describe. Cost: a few us per job."""
+        self = cls(config, meta, admins)
+        for node in node_records:
+            if node.name in config.nodes:
+                self.nodes[node.name] = node
+                self.cluster.node_changed(node)
+        for job in job_records:
+            self.jobs[job.id] = job
+            self.ref_blob(job.script)
+            self.ref_blob(job.environment)
+            self._index_loaded(job)
+        for request_id, answer in answer_records:
+            self.answers[request_id] = answer
+        self._answer_queue.extend(sorted((a.expires, r) for r, a in self.answers.items()))
+        return self
+
+    def _add_node(self, node: Node) -> None:
+        self.nodes[node.name] = node
+        self.live[node.name] = NodeLive()
+        self.parts[node.name] = {}
+        self.cluster.node_changed(node)
+
+    def _index_loaded(self, job: Job) -> None:
+        if job.state == JobState.PENDING:
+            self.cluster.queue_job(job)
+            return
+        open_parts = [p for p in job.alloc if p.phase < Phase.RELEASED and p.node in self.parts]
+        if open_parts:
+            self.cluster.restore(job)
+            for index, part in enumerate(job.alloc):
+                if part.phase < Phase.RELEASED and part.node in self.parts:
+                    self.parts[part.node][job.id] = index
+                    self._use_dirty.add(part.node)
+        if job.configuring:
+            self.preparing[job.id] = self.meta.last_now + self.config.batch_start_timeout
+        if job.finished and not job.completing:
+            heapq.heappush(self.purge_queue, (job.end_time + self.config.min_job_age, job.id))
+
+    # ---- the one way in -------------------------------------------------------------------
+
+    def apply(self, command: Command, now: float, out: Outcome | None = None) -> Outcome:
+        """Carries `command` out at time `now` (epoch seconds, never less than before).
+
+        Refuses bad input by an answer; an exception here is a bug, and the caller must then stop
+        without committing. `out` collects a batch. Cost: O(size of the command's own matter).
+        """
+        if out is None:
+            out = Outcome()
+        if now > self.meta.last_now:
+            self.meta.last_now = now
+        now = self.meta.last_now
+        if isinstance(command, Write):
+            self._write(command.call, now, out)
+        elif isinstance(command, NodeMessage):
+            nodes.message(self, command.node, command.message, now, out)
+        elif isinstance(command, Start):
+            jobs.start_plan(self, command.plan, now, out)
+        elif isinstance(command, Tick):
+            self._tick(now, out)
+        elif isinstance(command, TakeOver):
+            self._take_over(now, out)
+        self._flush_use(out)
+        return out
+
+    def _take_over(self, now: float, out: Outcome) -> None:
+        self.meta.epoch += 1
+        self.put_meta(out)
+        for name, node in self.nodes.items():
+            self.live[name].last_heard = now
+            out.puts["node", name.encode()] = node
+            self._use_dirty.add(name)
+        for job_id in self.preparing:
+            self.preparing[job_id] = now + self.config.batch_start_timeout
+        out.schedule = True
+        out.wake(now + 1)
+
+    def _write(self, call: Call, now: float, out: Outcome) -> None:
+        stored = self.answers.get(call.request_id)
+        if stored is not None:
+            out.answers.append((call.request_id, stored.reply))
+            return
+        write = call.write
+        reply: Done | Refused
+        if isinstance(write, SubmitJob):
+            reply = submit.submit(self, call, write, now, out)
+        elif isinstance(write, CancelJobs):
+            reply = cancel.cancel(self, call, write, now, out)
+        elif isinstance(write, UpdateNode):
+            reply = nodes.update(self, call, write, now, out)
+        elif isinstance(write, UpdateJob):
+            reply = update.update_jobs(self, call, write, now, out)
+        elif isinstance(write, Ping):
+            reply = Done(call.request_id, 0)
+            out.answers.append((call.request_id, reply))
+            return
+        else:
+            reply = Refused(call.request_id, "Requested operation is not supported here")
+        if isinstance(reply, Done):
+            answer = StoredAnswer(int(now) + ANSWER_LIFE_S, reply)
+            self.answers[call.request_id] = answer
+            self._answer_queue.append((answer.expires, call.request_id))
+            out.puts["answer", call.request_id] = answer
+        out.answers.append((call.request_id, reply))
+
+    def _tick(self, now: float, out: Outcome) -> None:
+        while self._answer_queue and self._answer_queue[0][0] <= now:
+            _, request_id = self._answer_queue.popleft()
+            if self.answers.pop(request_id, None) is not None:
+                out.puts["answer", request_id] = None
+        while self.purge_queue and self.purge_queue[0][0] <= now:
+            _, job_id = heapq.heappop(self.purge_queue)
+            jobs.purge(self, job_id, now, out)
+        jobs.tick(self, now, out)
+        nodes.tick(self, now, out)
+        out.wake(now + 1)
+
+    # ---- helpers for the verbs --------------------------------------------------------------
+
+    def is_admin(self, uid: int) -> bool:
+        return uid in self.admins
+
+    def put_job(self, job: Job, out: Outcome) -> None:
+        """Names the job as changed."""
+        out.puts["job", job_key(job.id)] = job
+
+    def put_node(self, node: Node, out: Outcome) -> None:
+        out.puts["node", node.name.encode()] = node
+        self._use_dirty.add(node.name)
+
+    def put_meta(self, out: Outcome) -> None:
+        out.puts["meta", b"meta"] = self.meta
+
+    def touch_use(self, name: str) -> None:
+        """Names the node's use as changed: the view gets it at the end of the command."""
+        self._use_dirty.add(name)
+
+    def order(self, node: str, order: Order, now: float, out: Outcome) -> None:
+        """Numbers an order for the node's present session; dropped where there is none (the next
+        registration is a complete report, from which the order will follow again)."""
+        live = self.live[node]
+        if not live.session:
+            return
+        live.last_order += 1
+        order.n = live.last_order
+        live.unacked.append((order, now))
+        out.orders.setdefault(node, []).append(order)
+
+    def ref_blob(self, digest: str) -> None:
+        if digest:
+            self.blob_refs[digest] = self.blob_refs.get(digest, 0) + 1
+
+    def unref_blob(self, digest: str, out: Outcome) -> None:
+        if not digest:
+            return
+        left = self.blob_refs[digest] - 1
+        if left:
+            self.blob_refs[digest] = left
+        else:
+            del self.blob_refs[digest]
+            out.puts["blob", digest.encode()] = None
+
+    def node_up(self, name: str) -> bool:
+        """True when new work may be placed on the node."""
+        return self.nodes[name].flags == NodeFlag.NONE and bool(self.live[name].session)
+
+    def _flush_use(self, out: Outcome) -> None:
+        for name in self._use_dirty:
+            live = self.live[name]
+            cpus, mem, gpus = self.cluster.used(name)
+            parts = self.parts[name]
+            out.view["use", name.encode()] = NodeUse(
+                name=name,
+                cpus_alloc=cpus,
+                mem_alloc_mb=mem,
+                gpus_alloc=gpus,
+                jobs=len(parts),
+                completing=sum(self.jobs[j].finished for j in parts),
+                cpu_load=live.cpu_load,
+                free_mem_mb=live.free_mem_mb,
+                last_heard=int(live.last_heard),
+            )
+        self._use_dirty.clear()
+
+    def registered(self, node: str) -> bool:
+        return bool(self.live[node].session)
+
+
+__all__ = ["Ledger", "Register"]

@@ -1,0 +1,396 @@
+"""Nodes: registration, reports and what follows from them, silence, and what admins say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gsched.ledger import jobs
+from gsched.ledger.outcome import Outcome
+from gsched.model import Gpu, Job, Node, NodeFlag, Phase
+from gsched.wire.messages import (
+    PROTOCOL,
+    AttemptReport,
+    Call,
+    Done,
+    Forget,
+    Go,
+    Kill,
+    Refused,
+    Register,
+    Report,
+    Reregister,
+    UpdateNode,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from gsched.ledger.ledger import Ledger
+
+#: orders that a node has not confirmed after this many seconds are sent again
+RESEND_S = 3.0
+
+
+def message(led: Ledger, name: str, msg: Register | Report, now: float, out: Outcome) -> None:
+    """Takes in a registration or a report."""
+    if name not in led.nodes:
+        refusal = Welcome(led.meta.epoch, "", led.meta.cluster, refused=f"{name} is not configured")
+        out.messages.append((name, refusal))
+        return
+    if isinstance(msg, Register):
+        _register(led, name, msg, now, out)
+    else:
+        _report(led, name, msg, now, out)
+
+
+# ---- registration -------------------------------------------------------------------------
+
+
+def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -> None:
+    node, live = led.nodes[name], led.live[name]
+    why = _refusal(led, name, msg)
+    if why:
+        out.messages.append((name, Welcome(led.meta.epoch, "", led.meta.cluster, refused=why)))
+        out.log.append(("error", f"registration of {name} refused: {why}"))
+        if msg.attempts:
+            _alarm(led, node, why, now, out)
+        return
+    live.session = msg.session
+    live.last_order = live.seen = 0
+    live.unacked.clear()
+    live.kill_sent.clear()
+    out.orders.pop(name, None)
+    live.last_heard = now
+    node.session = msg.session
+    node.boot_id = msg.boot_id
+    node.cpus, node.mem_mb = msg.cpus, msg.mem_mb
+    node.boot_time = int(now) - msg.uptime_s
+    node.start_time = int(now)
+    node.version, node.arch, node.os = msg.version, msg.arch, msg.os
+    node.gpus = bind_gpus(node.gpus, msg.gpus, led.cluster.used(name)[2])
+    was_silent = bool(node.flags & NodeFlag.NOT_RESPONDING)
+    node.flags &= ~(NodeFlag.UNKNOWN | NodeFlag.NOT_RESPONDING)
+    if node.flags & NodeFlag.DOWN and _returns(led, node, was_silent):
+        node.flags &= ~NodeFlag.DOWN
+        node.reason, node.reason_time = "", 0
+    _judge(led, node, now)
+    led.put_node(node, out)
+    led.cluster.node_changed(node)
+    led.cluster.set_usable(name, led.node_up(name))
+    heartbeat = max(1, min(10, led.config.slurmd_timeout // 3)) if led.config.slurmd_timeout else 10
+    out.messages.append(
+        (name, Welcome(led.meta.epoch, msg.session, led.meta.cluster, heartbeat_s=heartbeat))
+    )
+    out.schedule = True
+    reconcile(led, name, msg.attempts, now, out)
+
+
+def _refusal(led: Ledger, name: str, msg: Register) -> str:
+    if msg.protocol != PROTOCOL:
+        return f"protocol {msg.protocol} is not spoken here (this controller speaks {PROTOCOL})"
+    if msg.cluster and msg.cluster != led.meta.cluster:
+        if msg.attempts:
+            return f"{name} holds {len(msg.attempts)} attempts of cluster {msg.cluster}"
+        return ""
+    if msg.cluster and msg.epoch > led.meta.epoch:
+        return (
+            f"{name} has served epoch {msg.epoch}, this controller is at {led.meta.epoch}: "
+            "another controller has taken over, or an old state was restored"
+        )
+    return ""
+
+
+def _alarm(led: Ledger, node: Node, why: str, now: float, out: Outcome) -> None:
+    """What must not be killed keeps its node out of use until somebody has looked."""
+    if not node.flags & NodeFlag.DRAIN or node.reason != why:
+        node.flags |= NodeFlag.DRAIN
+        node.reason, node.reason_uid, node.reason_time = why, 0, int(now)
+        led.put_node(node, out)
+        led.cluster.set_usable(node.name, False)
+        out.log.append(("error", f"node {node.name} drained: {why}"))
+
+
+def _returns(led: Ledger, node: Node, was_silent: bool) -> bool:
+    """ReturnToService: 2 any down node, 1 only one that was down for its silence, 0 none."""
+    return led.config.return_to_service == 2 or (
+        led.config.return_to_service == 1 and was_silent and node.reason == SILENT
+    )
+
+
+def _judge(led: Ledger, node: Node, now: float) -> None:
+    """Drains a node that has less than slurm.conf promises, as Slurm words it."""
+    conf = led.config.nodes[node.name]
+    want = conf.gpus
+    have = sum(1 for gpu in node.gpus if not gpu.fault)
+    if have < want:
+        why = f"gres/gpu count reported lower than configured ({have} < {want})"
+        if not node.flags & NodeFlag.DRAIN:
+            node.flags |= NodeFlag.DRAIN
+            node.reason, node.reason_uid, node.reason_time = why, 0, int(now)
+    elif node.reason.startswith("gres/gpu count reported lower"):
+        node.flags &= ~NodeFlag.DRAIN
+        node.reason, node.reason_time = "", 0
+
+
+def bind_gpus(known: list[Gpu], found: list[Gpu], in_use: int) -> list[Gpu]:
+    """The node's GPUs by bit: a UUID keeps its bit as long as it is there; a bit in use is never
+    given to another UUID. A vanished GPU keeps its place with a fault until it is replaced."""
+    by_uuid = {gpu.uuid: gpu for gpu in found}
+    #: where each found GPU stands in the node's own order: links are given in that order
+    place = {gpu.uuid: i for i, gpu in enumerate(found)}
+    result: list[Gpu] = []
+    for gpu in known:
+        new = by_uuid.pop(gpu.uuid, None)
+        if new is not None:
+            result.append(new)
+        else:
+            gpu.fault = gpu.fault or "not found"
+            result.append(gpu)
+    for gpu in by_uuid.values():
+        for bit, old in enumerate(result):
+            if old.uuid not in place and not in_use >> bit & 1:
+                result[bit] = gpu
+                break
+        else:
+            result.append(gpu)
+    while result and result[-1].uuid not in place and not in_use >> (len(result) - 1) & 1:
+        result.pop()
+    return [_links_by_bit(gpu, result, place) for gpu in result]
+
+
+def _links_by_bit(gpu: Gpu, order: list[Gpu], place: dict[str, int]) -> Gpu:
+    """A copy of `gpu` whose links are numbered by bit instead of by the node's own order."""
+    copy = Gpu(**{field: getattr(gpu, field) for field in gpu.__struct_fields__})
+    if gpu.uuid in place:
+        copy.links = [
+            gpu.links[place[other.uuid]]
+            if other.uuid in place and place[other.uuid] < len(gpu.links)
+            else 0
+            for other in order
+        ]
+    else:
+        copy.links = [0] * len(order)
+    return copy
+
+
+# ---- reports ----------------------------------------------------------------------------------
+
+
+def _report(led: Ledger, name: str, msg: Report, now: float, out: Outcome) -> None:
+    live = led.live[name]
+    if not live.session or msg.session != live.session:
+        # A report of another session says nothing about what this one was told.
+        out.messages.append((name, Reregister(led.meta.epoch)))
+        return
+    live.last_heard = now
+    live.cpu_load, live.free_mem_mb = msg.cpu_load, msg.free_mem_mb
+    node = led.nodes[name]
+    if node.flags & NodeFlag.NOT_RESPONDING:
+        node.flags &= ~NodeFlag.NOT_RESPONDING
+        if node.flags & NodeFlag.DOWN and _returns(led, node, True):
+            node.flags &= ~NodeFlag.DOWN
+            node.reason, node.reason_time = "", 0
+        led.put_node(node, out)
+        led.cluster.set_usable(name, led.node_up(name))
+        out.schedule = True
+    if msg.gpu_faults:
+        _faults(led, node, msg.gpu_faults, now, out)
+    if msg.epoch == led.meta.epoch:
+        live.seen = max(live.seen, min(msg.seen, live.last_order))
+        while live.unacked and live.unacked[0][0].n <= live.seen:
+            live.unacked.popleft()
+    reconcile(led, name, msg.attempts, now, out)
+
+
+def _faults(led: Ledger, node: Node, faults: dict[str, str], now: float, out: Outcome) -> None:
+    changed = False
+    for gpu in node.gpus:
+        fault = faults.get(gpu.uuid)
+        if fault is not None and fault != gpu.fault:
+            gpu.fault = fault
+            changed = True
+            out.log.append(
+                ("error" if fault else "info", f"{node.name}: GPU {gpu.uuid}: {fault or 'healthy'}")
+            )
+    if changed:
+        led.put_node(node, out)
+        led.cluster.node_changed(node)
+        out.schedule = True
+
+
+def reconcile(
+    led: Ledger, name: str, attempts: list[AttemptReport], now: float, out: Outcome
+) -> None:
+    """Compares what a node holds with what it should hold; the difference becomes orders."""
+    live = led.live[name]
+    parts = led.parts[name]
+    # What is still on its way to the node would only be doubled by comparing.
+    settled = not live.unacked
+    held: set[tuple[int, int]] = set()
+    for rep in attempts:
+        held.add((rep.job_id, rep.attempt))
+        job = led.jobs.get(rep.job_id)
+        index = parts.get(rep.job_id)
+        if job is None or index is None or rep.attempt != job.attempt:
+            if settled:
+                _stray(led, name, job, rep, now, out)
+            continue
+        part = job.alloc[index]
+        jobs.report(led, job, part, rep, now, out)
+        if settled and part.phase < Phase.ENDED:
+            if job.finished:
+                jobs.send_kill(led, job, part, "end", now, out)
+            elif part.phase == Phase.RUNNING and rep.phase == Phase.PREPARED:
+                led.order(name, Go(0, job.id, job.attempt), now, out)
+    if not settled:
+        return
+    for job_id in [j for j in parts if (j, led.jobs[j].attempt) not in held]:
+        _missing(led, led.jobs[job_id], parts[job_id], now, out)
+
+
+def _missing(led: Ledger, job: Job, index: int, now: float, out: Outcome) -> None:
+    """A share that the node should hold and does not."""
+    part = job.alloc[index]
+    if part.phase == Phase.PLACED and not job.finished:
+        # The order never arrived: it is sent again, and started once.
+        jobs.send_prepare(led, job, index, now, out)
+        return
+    if not job.finished:
+        jobs.node_failed(led, job, part.node, now, out)
+    if part.phase < Phase.RELEASED:
+        jobs.share_released(led, job, part, now, out)
+
+
+def _stray(
+    led: Ledger, name: str, job: Job | None, rep: AttemptReport, now: float, out: Outcome
+) -> None:
+    """An attempt that the node holds and should not."""
+    if rep.job_id >= led.meta.next_job_id or (job is not None and rep.attempt > job.attempt):
+        why = f"attempt {rep.attempt} of job {rep.job_id} is newer than the controller's state"
+        _alarm(led, led.nodes[name], why, now, out)
+        return
+    if rep.phase == Phase.RELEASED:
+        led.order(name, Forget(0, rep.job_id, rep.attempt), now, out)
+        return
+    live = led.live[name]
+    if (rep.job_id, rep.attempt) not in live.kill_sent:
+        live.kill_sent.add((rep.job_id, rep.attempt))
+        led.order(name, Kill(0, rep.job_id, rep.attempt, "node"), now, out)
+        out.log.append(
+            ("warning", f"{name} still holds attempt {rep.attempt} of job {rep.job_id}: killed")
+        )
+
+
+# ---- silence -------------------------------------------------------------------------------
+
+
+#: reason of a node that was set down for its silence, as Slurm words it
+SILENT = "Not responding"
+
+
+def tick(led: Ledger, now: float, out: Outcome) -> None:
+    """Sends unconfirmed orders again; ends the attempts of nodes silent for SlurmdTimeout."""
+    for name, live in led.live.items():
+        if live.unacked and now - live.unacked[0][1] >= RESEND_S and live.session:
+            orders = [order for order, _ in live.unacked]
+            fresh = {order.n for order in out.orders.get(name, ())}
+            again = [order for order in orders if order.n not in fresh]
+            live.unacked.clear()
+            live.unacked.extend((order, now) for order in orders)
+            out.orders[name] = again + out.orders.get(name, [])
+        timeout = led.config.slurmd_timeout
+        node = led.nodes[name]
+        if not timeout or now - live.last_heard < timeout:
+            continue
+        if node.flags & (NodeFlag.NOT_RESPONDING | NodeFlag.FUTURE):
+            continue
+        if node.flags & NodeFlag.UNKNOWN and not led.parts[name]:
+            continue
+        node.flags |= NodeFlag.NOT_RESPONDING
+        if not node.flags & NodeFlag.DOWN:
+            node.flags |= NodeFlag.DOWN
+            node.reason, node.reason_uid, node.reason_time = SILENT, 0, int(now)
+        live.session = ""
+        live.unacked.clear()
+        led.put_node(node, out)
+        led.cluster.set_usable(name, False)
+        out.log.append(("error", f"node {name} has been silent for {timeout} s: set DOWN"))
+        out.schedule = True
+        if led.config.requeue_fence != "proof":
+            fail_node_jobs(led, name, now, out)
+
+
+def fail_node_jobs(led: Ledger, name: str, now: float, out: Outcome) -> None:
+    """Ends every attempt with a share on a node that is lost; that share is written off."""
+    for job_id in list(led.parts[name]):
+        job = led.jobs[job_id]
+        index = led.parts[name].get(job_id)
+        if index is None:
+            continue
+        part = job.alloc[index]
+        if not job.finished:
+            jobs.node_failed(led, job, name, now, out)
+        if part.phase < Phase.RELEASED:
+            jobs.share_released(led, job, part, now, out)
+
+
+# ---- administration -----------------------------------------------------------------------
+
+
+def update(led: Ledger, call: Call, write: UpdateNode, now: float, out: Outcome) -> Done | Refused:
+    """`scontrol update nodename=... state=... reason=...`; all or nothing."""
+    if not led.is_admin(call.uid):
+        return Refused(call.request_id, "Invalid user id", "ESLURM_USER_ID_MISSING")
+    unknown = [name for name in write.names if name not in led.nodes]
+    if unknown or not write.names:
+        return Refused(call.request_id, "Invalid node name specified", "ESLURM_INVALID_NODE_NAME")
+    state = write.state
+    if state and state not in _STATES:
+        return Refused(call.request_id, "Invalid node state specified", "ESLURM_INVALID_NODE_STATE")
+    if state in ("drain", "down", "fail") and not write.reason:
+        missing = [n for n in write.names if not led.nodes[n].reason]
+        if missing:
+            return Refused(
+                call.request_id,
+                "You must specify a reason when DOWNING a node",
+                "ESLURM_MISSING_REASON",
+            )
+    for name in write.names:
+        node = led.nodes[name]
+        _set_state(led, node, state, now, out)
+        if write.reason:
+            node.reason = write.reason
+            node.reason_uid, node.reason_time = call.uid, int(now)
+        if "comment" in write.fields:
+            node.comment = write.fields["comment"]
+        if "extra" in write.fields:
+            node.extra = write.fields["extra"]
+        led.put_node(node, out)
+        led.cluster.set_usable(name, led.node_up(name))
+        if state == "down":
+            fail_node_jobs(led, name, now, out)
+    out.schedule = True
+    return Done(call.request_id, 0, value=len(write.names))
+
+
+_STATES = {"drain", "resume", "undrain", "down", "idle", "fail", "noresp"}
+
+
+def _set_state(led: Ledger, node: Node, state: str, now: float, out: Outcome) -> None:
+    if state == "drain":
+        node.flags |= NodeFlag.DRAIN
+    elif state == "fail":
+        node.flags |= NodeFlag.FAIL
+    elif state == "undrain":
+        node.flags &= ~NodeFlag.DRAIN
+        _clear_reason(node)
+    elif state in ("resume", "idle"):
+        node.flags &= ~(NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.DOWN)
+        _clear_reason(node)
+    elif state == "down":
+        node.flags |= NodeFlag.DOWN
+    elif state == "noresp":
+        node.flags |= NodeFlag.NOT_RESPONDING
+
+
+def _clear_reason(node: Node) -> None:
+    node.reason, node.reason_uid, node.reason_time = "", 0, 0

@@ -1,0 +1,48 @@
+"""What came of a batch of commands: records to write, and what to do once they are durable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gsched.wire.messages import Order, Reply, Reregister, Welcome
+
+#: (table, key); a value of None deletes
+RecordKey = tuple[str, bytes]
+
+
+@dataclass
+class Outcome:
+    """Grows over the commands of one batch; carried out after one commit.
+
+    `puts` holds live objects, encoded at commit: a record touched twice is written once.
+    """
+
+    puts: dict[RecordKey, msgspec.Struct | bytes | None] = field(default_factory=dict)
+    #: like puts, for the view (not a fact, not synced)
+    view: dict[RecordKey, msgspec.Struct | None] = field(default_factory=dict)
+    #: (request id, reply)
+    answers: list[tuple[bytes, Reply]] = field(default_factory=list)
+    #: to nodes, before any order: (node, message)
+    messages: list[tuple[str, Welcome | Reregister]] = field(default_factory=list)
+    #: node -> numbered orders for its present session, in order
+    orders: dict[str, list[Order]] = field(default_factory=dict)
+    #: a scheduling pass is worth while
+    schedule: bool = False
+    #: earliest time at which a Tick or a pass is needed; None: nothing waits
+    wake_at: float | None = None
+    #: (level, sentence)
+    log: list[tuple[str, str]] = field(default_factory=list)
+
+    def wake(self, at: float) -> None:
+        """Asks to be woken at `at` (epoch seconds) or earlier."""
+        if self.wake_at is None or at < self.wake_at:
+            self.wake_at = at
+
+    @property
+    def empty(self) -> bool:
+        """True when there is nothing to write, send or say."""
+        return not (
+            self.puts or self.view or self.answers or self.messages or self.orders or self.log
+        )

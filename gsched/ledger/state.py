@@ -1,0 +1,54 @@
+"""The ledger's memory: what is persisted, and what a process learns anew after each start."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gsched.wire.messages import Order, Reply
+
+FORMAT = 1
+
+
+class Meta(msgspec.Struct, array_like=True):
+    """The one record about the cluster itself (table "meta", key "meta")."""
+
+    #: uuid of this cluster's state; nodes refuse to be killed by another one
+    cluster: str
+    epoch: int = 0
+    next_job_id: int = 1
+    #: last value of `now`: time never goes back across restarts
+    last_now: float = 0.0
+    format: int = FORMAT
+
+
+class StoredAnswer(msgspec.Struct, array_like=True):
+    """Reply to a request id, so that a repeated request is answered and not carried out again."""
+
+    expires: int
+    reply: Reply
+
+
+@dataclass
+class NodeLive:
+    """What is known of a node only as long as this controller process lives."""
+
+    #: nonce of the accepted registration; "" not registered with this process
+    session: str = ""
+    #: number of the last order of this session, and of the last one the node has carried out
+    last_order: int = 0
+    seen: int = 0
+    #: orders not yet seen by the node, oldest first, with the time they were sent
+    unacked: deque[tuple[Order, float]] = field(default_factory=deque)
+    #: attempts whose kill this session has received or will receive
+    kill_sent: set[tuple[int, int]] = field(default_factory=set)
+    last_heard: float = 0.0
+    cpu_load: int = -1
+    free_mem_mb: int = -1
+
+
+def job_key(job_id: int) -> bytes:
+    """Key of a job in the store: big-endian, so that a scan is in order of ids."""
+    return job_id.to_bytes(8, "big")

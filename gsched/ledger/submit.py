@@ -1,0 +1,171 @@
+"""The verb `submit`: a decoded request becomes a job, or one sentence says why not."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gsched import admission
+from gsched.config import Config, PartitionConfig
+from gsched.environment import sluid
+from gsched.ledger.outcome import Outcome
+from gsched.model import Hold, Job, JobSpec
+from gsched.wire.messages import Call, Done, Refused, SubmitJob
+
+if TYPE_CHECKING:
+    from gsched.ledger.ledger import Ledger
+
+#: priority of the first job where no priority is given; later jobs get less, so that equal
+#: jobs run in the order of submission (priority/basic)
+BASIC_PRIORITY = 4294901760
+
+
+def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) -> Done | Refused:
+    """Makes the job, or refuses with Slurm's message. Nothing is changed by a refusal."""
+    spec = write.spec
+    admin = led.is_admin(call.uid)
+    if len(led.jobs) >= led.config.max_job_count:
+        return Refused(
+            call.request_id,
+            "Resource temporarily unavailable",
+            "EAGAIN",
+            temporary=True,
+        )
+    problem = admission.validate(spec, led.config)
+    if problem is not None:
+        return Refused(call.request_id, problem.message, problem.code, notes=list(problem.notes))
+    if not write.script:
+        return Refused(call.request_id, "Batch script is empty!", "ESLURM_NO_SCRIPT")
+    unsupported = _unsupported(spec)
+    if unsupported:
+        return Refused(call.request_id, unsupported, "ESLURM_NOT_SUPPORTED")
+    default = led.config.default_partition
+    names = spec.partitions or ((default,) if default else ())
+    if not names:
+        return Refused(
+            call.request_id,
+            "No partition specified or system default partition",
+            "ESLURM_NO_DEFAULT_PARTITION",
+        )
+    partitions = [led.config.partitions[name] for name in names]
+    closed = [p for p in partitions if p.state in ("DRAIN", "INACTIVE")]
+    if closed and len(closed) == len(partitions):
+        return Refused(
+            call.request_id,
+            "Required partition not available (inactive or drain)",
+            "ESLURM_PARTITION_NOT_AVAIL",
+        )
+    barred = [p.name for p in partitions if p.root_only and not admin]
+    if barred:
+        return Refused(call.request_id, "Access/permission denied", "ESLURM_ACCESS_DENIED")
+    spec = _with_defaults(spec, partitions[0], led, admin)
+    never = led.cluster.never(spec.shape, names)
+    if never is not None:
+        return Refused(
+            call.request_id,
+            "Requested node configuration is not available",
+            "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE",
+            notes=never,
+        )
+    job = _make(led, call, write, spec, names, now)
+    if job.spec.hold:
+        job.held = Hold.USER
+        job.priority = 0
+    led.meta.next_job_id = job.id + 1
+    led.put_meta(out)
+    led.jobs[job.id] = job
+    for digest, data in ((job.script, write.script), (job.environment, write.environment)):
+        if digest:
+            if digest not in led.blob_refs:
+                out.puts["blob", digest.encode()] = data
+            led.ref_blob(digest)
+    led.put_job(job, out)
+    led.cluster.queue_job(job)
+    out.schedule = True
+    if job.spec.begin > now:
+        out.wake(job.spec.begin)
+    return Done(call.request_id, 0, value=job.id)
+
+
+def _unsupported(spec: JobSpec) -> str:
+    if spec.array:
+        return "Job arrays are not supported in this release"
+    if spec.dependency:
+        return "Job dependencies are not supported in this release"
+    return ""
+
+
+def digest(data: bytes) -> str:
+    """Content address of a script or an environment ("" for nothing)."""
+    return hashlib.sha256(data).hexdigest()[:40] if data else ""
+
+
+def _with_defaults(spec: JobSpec, partition: PartitionConfig, led: Ledger, admin: bool) -> JobSpec:
+    """The same request with what the cluster adds where the user said nothing."""
+    shape = spec.shape
+    gpus = shape.gpus_per_node or shape.gpus_per_task or shape.gpus_total or shape.gpus_per_socket
+    change: dict[str, int] = {}
+    if shape.mem_per_node is None and shape.mem_per_cpu is None and shape.mem_per_gpu is None:
+        change |= default_memory(partition.name, led.config, bool(gpus))
+    cpus_per_gpu = led.config.def_cpu_gpu(partition.name)
+    if gpus and cpus_per_gpu and not shape.cpus_per_task_set and not shape.cpus_per_gpu:
+        change["cpus_per_gpu"] = cpus_per_gpu
+    if change:
+        shape = msgspec.structs.replace(shape, **change)
+    priority = spec.priority if admin else None
+    nice = spec.nice if admin else max(0, spec.nice)
+    return msgspec.structs.replace(spec, shape=shape, priority=priority, nice=nice)
+
+
+def default_memory(partition: str, config: Config, gpus: bool) -> dict[str, int]:
+    """DefMemPerGPU for GPU jobs, else DefMemPerCPU or DefMemPerNode: the partition's first. With
+    none set, a job takes all memory of its nodes (0), as with DefMemPerNode=UNLIMITED."""
+    per_gpu = config.def_mem_gpu(partition)
+    if gpus and per_gpu:
+        return {"mem_per_gpu": per_gpu}
+    found = config.def_mem(partition)
+    if found is None:
+        return {"mem_per_node": 0}
+    return {"mem_per_cpu" if found[0] == "cpu" else "mem_per_node": found[1]}
+
+
+def effective_limit(spec: JobSpec, partition: PartitionConfig) -> int:
+    """Seconds the job may run in that partition; 0 unlimited."""
+    if spec.time_limit is not None:
+        return spec.time_limit
+    return partition.max_time if partition.default_time is None else partition.default_time
+
+
+def _make(
+    led: Ledger,
+    call: Call,
+    write: SubmitJob,
+    spec: JobSpec,
+    names: tuple[str, ...],
+    now: float,
+) -> Job:
+    job_id = led.meta.next_job_id
+    priority = spec.priority
+    if priority is None:
+        priority = max(1, BASIC_PRIORITY - job_id - spec.nice)
+    return Job(
+        id=job_id,
+        uid=call.uid,
+        gid=call.gid,
+        user=write.user or str(call.uid),
+        group=write.group or str(call.gid),
+        spec=spec,
+        script=digest(write.script),
+        environment=digest(write.environment),
+        partition=names[0],
+        time_limit=effective_limit(spec, led.config.partitions[names[0]]),
+        priority=priority,
+        submit_time=int(now),
+        eligible_time=max(int(now), spec.begin),
+        sluid=sluid(led.config.cluster_name, int(now * 1000), job_id),
+    )
+
+
+__all__ = ["default_memory", "digest", "effective_limit", "submit"]

@@ -1,0 +1,27 @@
+"""What one scheduling pass decided."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gsched.model.job import NodeAlloc
+from gsched.model.node import Verdict
+
+
+class Placement(msgspec.Struct, gc=False):
+    """A start: the job takes these shares now. The cluster has already set them aside."""
+
+    job_id: int
+    partition: str
+    alloc: list[NodeAlloc]
+
+
+class Plan(msgspec.Struct):
+    """Starts in the order decided, and the verdicts that changed since the last pass."""
+
+    starts: list[Placement] = []
+    verdicts: list[Verdict] = []
+    #: earliest time at which time alone can change the answer (begin times, limits); 0: none
+    wake_at: int = 0
+    #: False: the pass stopped at its limit and wants to go on
+    complete: bool = True
