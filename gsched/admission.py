@@ -1,0 +1,318 @@
+"""What the controller checks of a decoded submission, never trusting the client.
+
+Ranges and lengths, names against the configuration, the grammars of arrays, dependencies,
+constraints and licences, and shapes that no configured node can hold. What depends on the state of
+the cluster (which jobs exist, which GPUs were found) is the ledger's. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from gsched.config import Config, NodeConfig, PartitionConfig
+from gsched.errors import message
+from gsched.gres import MAX_GPUS
+from gsched.model import JobSpec, Shape
+
+MAX_SCRIPT = 4 << 20
+MAX_ENVIRONMENT = 8 << 20
+#: bytes of all texts of a spec together: it lives in memory and in every snapshot
+MAX_TEXT = 256 << 10
+MAX_NAME = 1024
+MAX_PATH = 4096
+#: largest count of nodes, tasks and CPUs that is not a typing error
+MAX_COUNT = 1 << 24
+MAX_MEMORY_MB = 1 << 50
+YEAR_9999 = 253402300799
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a submission is refused: Slurm's code and sentence, and remarks printed before it."""
+
+    code: str
+    message: str
+    notes: tuple[str, ...] = ()
+
+
+def _problem(code: str, *notes: str) -> Problem:
+    return Problem(code, message(code), notes)
+
+
+def validate(
+    spec: JobSpec, config: Config, script: bytes = b"", environment: bytes = b""
+) -> Problem | None:
+    """The first thing that is wrong with a submission; None if it may become a job.
+
+    Cost: the size of the spec, plus one look at each node of its partitions.
+    """
+    if len(script) > MAX_SCRIPT or len(environment) > MAX_ENVIRONMENT:
+        return _problem("ESLURM_PATHNAME_TOO_LONG")
+    if script and (not script.startswith(b"#!") or b"\0" in script):
+        return Problem("ESLURM_JOB_SCRIPT_MISSING", "This does not look like a batch script.")
+    for check in (_sizes, _ranges, _partitions, _names, _times, _grammars, _fits):
+        problem = check(spec, config)
+        if problem is not None:
+            return problem
+    return None
+
+
+# ---- sizes and ranges ---------------------------------------------------------------------------
+
+_PATHS = ("work_dir", "std_in", "std_out", "std_err", "command", "container")
+_NAMES = ("name", "account", "qos", "reservation", "wckey", "mail_user", "alloc_node", "hint")
+
+
+def _texts(spec: JobSpec) -> Iterator[str]:
+    for name in spec.__struct_fields__:
+        value = getattr(spec, name)
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, tuple):
+            yield from value
+    for mapping in (spec.tres, spec.rlimits):
+        yield from mapping
+    yield from spec.tres.values()
+    yield from (spec.shape.features, spec.shape.gpu_type)
+    yield from spec.shape.nodelist
+    yield from spec.shape.exclude
+
+
+def _sizes(spec: JobSpec, config: Config) -> Problem | None:
+    total = 0
+    for text in _texts(spec):
+        if "\0" in text:
+            return _problem("ESLURM_PATHNAME_TOO_LONG", "A text of the request contains a NUL.")
+        total += len(text)
+    long = [name for name in _NAMES if len(getattr(spec, name)) > MAX_NAME]
+    long += [name for name in _PATHS if len(getattr(spec, name)) > MAX_PATH]
+    if total > MAX_TEXT or long:
+        return _problem("ESLURM_PATHNAME_TOO_LONG")
+    if not spec.work_dir.startswith("/"):
+        return _problem("ESLURM_PATHNAME_TOO_LONG", "The working directory is not absolute.")
+    return None
+
+
+_COUNTS = (
+    *("max_nodes", "ntasks", "ntasks_per_node", "cpus_per_task", "min_cpus_node", "cpus_per_gpu"),
+    *("sockets_per_node", "cores_per_socket", "threads_per_core", "ntasks_per_socket"),
+    *("ntasks_per_core", "ntasks_per_gpu"),
+)
+_GPU_COUNTS = ("gpus_per_node", "gpus_per_task", "gpus_per_socket", "gpus_total")
+
+
+def _ranges(spec: JobSpec, config: Config) -> Problem | None:
+    shape = spec.shape
+    if not 1 <= shape.min_nodes <= MAX_COUNT or (
+        shape.max_nodes and shape.max_nodes < shape.min_nodes
+    ):
+        return _problem("ESLURM_INVALID_NODE_COUNT")
+    if any(not 0 <= getattr(shape, name) <= MAX_COUNT for name in _COUNTS):
+        return _problem("ESLURM_TOO_MANY_REQUESTED_CPUS")
+    if shape.cpus_per_task < 1 or max(1, shape.ntasks) * shape.cpus_per_task > MAX_COUNT:
+        return _problem("ESLURM_TOO_MANY_REQUESTED_CPUS")
+    if any(not 0 <= getattr(shape, name) <= MAX_GPUS for name in _GPU_COUNTS):
+        return _problem("ESLURM_INVALID_GRES")
+    sizes = [
+        size
+        for size in (shape.mem_per_node, shape.mem_per_cpu, shape.mem_per_gpu)
+        if size is not None
+    ]
+    if len(sizes) > 1 or any(not 0 <= size <= MAX_MEMORY_MB for size in sizes):
+        return _problem("ESLURM_INVALID_TRES", "Memory specification can not be satisfied")
+    if not 0 <= shape.tmp_disk_mb <= MAX_MEMORY_MB or shape.exclusive not in (0, 1, 2):
+        return _problem("ESLURM_INVALID_TRES")
+    if not 0 <= spec.umask <= 0o777 or spec.open_mode not in ("", "append", "truncate"):
+        return _problem("ESLURM_INVALID_TRES", "umask or open mode out of range")
+    if not 0 <= spec.signal_num <= 64 or not 0 <= spec.signal_before <= 65535:
+        return _problem("ESLURM_INVALID_TRES", "signal out of range")
+    if spec.priority is not None and not 0 <= spec.priority < 1 << 32:
+        return _problem("ESLURM_INVALID_TRES", "priority out of range")
+    if abs(spec.nice) >= 1 << 31 or any(
+        not -1 <= value < 1 << 64 for value in spec.rlimits.values()
+    ):
+        return _problem("ESLURM_INVALID_TRES", "nice value or resource limit out of range")
+    return None
+
+
+# ---- names -------------------------------------------------------------------------------------
+
+
+def _partitions(spec: JobSpec, config: Config) -> Problem | None:
+    for name in spec.partitions:
+        if name not in config.partitions:
+            return _problem("ESLURM_INVALID_PARTITION_NAME", f"invalid partition specified: {name}")
+    return None
+
+
+def _names(spec: JobSpec, config: Config) -> Problem | None:
+    shape = spec.shape
+    if spec.reservation:
+        return _problem("ESLURM_RESERVATION_INVALID")
+    if any(name not in config.nodes for name in (*shape.nodelist, *shape.exclude)):
+        return _problem("ESLURM_INVALID_NODE_NAME")
+    if set(shape.nodelist) & set(shape.exclude):
+        return _problem("ESLURM_INVALID_NODE_NAME")
+    known = {feature for node in config.nodes.values() for feature in node.features}
+    for text in (shape.features, spec.prefer):
+        if text:
+            wanted = feature_names(text)
+            if wanted is None or not wanted <= known:
+                return _problem("ESLURM_INVALID_FEATURE")
+    if spec.licenses and not _licences_exist(spec.licenses, config):
+        return _problem("ESLURM_INVALID_LICENSES")
+    return None
+
+
+_FEATURE = re.compile(r"[^&|\[\](),*\s]+(?:\*[0-9]{1,7})?")
+
+
+def feature_names(text: str) -> set[str] | None:
+    """The features that a constraint ("a&b", "a|b", "[a*2&b]", "(a&b)|c") names; None where it
+    is not one."""
+    names: set[str] = set()
+    depth: list[str] = []
+    place, operand = 0, False
+    while place < len(text):
+        char = text[place]
+        if char in "[(" and not operand:
+            depth.append(char)
+            place += 1
+        elif char in "])" and operand:
+            if not depth or depth.pop() + char not in ("[]", "()"):
+                return None
+            counted = re.match(r"\*[0-9]{1,7}", text[place + 1 :])
+            place += 1 + (counted.end() if counted else 0)
+        elif char in "&|," and operand:
+            operand = False
+            place += 1
+        else:
+            found = _FEATURE.match(text, place)
+            if not found or operand:
+                return None
+            names.add(found[0].partition("*")[0])
+            operand = True
+            place = found.end()
+    return None if depth or not operand else names
+
+
+def _licences_exist(text: str, config: Config) -> bool:
+    for item in re.split(r"[,;|]", text):
+        name, separator, count = item.partition(":")
+        if not separator:
+            name, separator, count = item.partition("=")
+        if name not in config.licenses:
+            return False
+        if separator and not (count.isascii() and count.isdigit() and len(count) < 10):
+            return False
+        if int(count or 1) > config.licenses[name]:
+            return False
+    return True
+
+
+# ---- times and grammars --------------------------------------------------------------------------
+
+
+def _times(spec: JobSpec, config: Config) -> Problem | None:
+    for limit in (spec.time_limit, spec.time_min):
+        if limit is not None and not 0 <= limit < 1 << 33:
+            return _problem("ESLURM_INVALID_TIME_LIMIT")
+    if any(not 0 <= moment <= YEAR_9999 for moment in (spec.begin, spec.deadline)):
+        return _problem("ESLURM_INVALID_TIME_VALUE")
+    if spec.time_min and spec.time_limit and spec.time_min > spec.time_limit:
+        return _problem("ESLURM_INVALID_TIME_MIN_LIMIT")
+    if config.enforce_part_limits in ("ALL", "ANY") and spec.time_limit is not None:
+        limits = [partition.max_time for partition in _asked(spec, config)]
+        over = [bool(limit) and not 0 < spec.time_limit <= limit for limit in limits]
+        enforced = any(over) if config.enforce_part_limits == "ALL" else bool(over) and all(over)
+        if enforced:
+            return _problem("ESLURM_INVALID_TIME_LIMIT")
+    return None
+
+
+def _grammars(spec: JobSpec, config: Config) -> Problem | None:
+    if spec.array and parse_array(spec.array, config.max_array_size) is None:
+        return _problem("ESLURM_INVALID_ARRAY")
+    if spec.dependency and not dependency_is_well_formed(spec.dependency):
+        return _problem("ESLURM_DEPENDENCY")
+    return None
+
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z", re.ASCII)
+
+
+def parse_array(text: str, max_size: int) -> tuple[tuple[int, ...], int] | None:
+    """(indexes in ascending order, how many may run at once or 0) of "1,3,5-9:2%2"; brackets
+    around the list are taken. None where it is no array, or an index is `max_size` or more."""
+    indexes, percent, throttle = text.partition("%")
+    if percent and not (throttle.isascii() and throttle.isdigit() and len(throttle) < 10):
+        return None
+    if indexes.startswith("[") and indexes.endswith("]"):
+        indexes = indexes[1:-1]
+    found: set[int] = set()
+    for item in indexes.split(","):
+        match = _RANGE.match(item)
+        if not match:
+            return None
+        first = int(match[1])
+        last = int(match[2] or first)
+        step = int(match[3] or 1)
+        if last < first or not step or last >= max_size:
+            return None
+        found.update(range(first, last + 1, step))
+    return tuple(sorted(found)), int(throttle or 0)
+
+
+_KINDS = "after|afterany|afterburstbuffer|aftercorr|afternotok|afterok"
+_JOB = r"[0-9]{1,9}(?:_(?:[0-9]{1,9}|\*))?(?:\+[0-9]{1,9})?"
+_TERM = rf"(?:(?:{_KINDS}):{_JOB}(?::{_JOB})*|singleton)(?:\([a-z]+\))?"
+_DEPENDENCY = re.compile(rf"{_TERM}(?:(?:,{_TERM})*|(?:\?{_TERM})*)\Z", re.ASCII | re.IGNORECASE)
+
+
+def dependency_is_well_formed(text: str) -> bool:
+    """True for "afterok:17:18,singleton", "after:17+5", "afterok:1?afternotok:2"."""
+    return bool(_DEPENDENCY.match(text))
+
+
+# ---- what no configured node can hold ------------------------------------------------------------
+
+
+def _asked(spec: JobSpec, config: Config) -> list[PartitionConfig]:
+    names = spec.partitions or ((config.default_partition,) if config.default_partition else ())
+    return [config.partitions[name] for name in names if name in config.partitions]
+
+
+def _fits(spec: JobSpec, config: Config) -> Problem | None:
+    """Per-node demands against the configured nodes of the partitions asked for."""
+    names: dict[str, None] = {}
+    for partition in _asked(spec, config):
+        names |= dict.fromkeys(partition.nodes)
+    nodes = [config.nodes[name] for name in names if name in config.nodes]
+    if not nodes:
+        return None
+    note = impossible(spec.shape, nodes)
+    return _problem("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", note) if note else None
+
+
+def impossible(shape: Shape, nodes: Iterable[NodeConfig]) -> str:
+    """Slurm's remark on the demand that none of `nodes` meets, "" if some node meets each."""
+    nodes = list(nodes)
+    tasks = max(1, shape.ntasks_per_node)
+    cpus = 1 if shape.overcommit else max(shape.min_cpus_node, tasks * shape.cpus_per_task)
+    if all(node.cpus < cpus for node in nodes):
+        return "CPU count per node can not be satisfied"
+    memory = max(shape.mem_per_node or 0, (shape.mem_per_cpu or 0) * cpus)
+    if all(node.real_memory < memory for node in nodes):
+        return "Memory specification can not be satisfied"
+    if shape.tmp_disk_mb and all(node.tmp_disk < shape.tmp_disk_mb for node in nodes):
+        return "Temporary disk specification can not be satisfied"
+    if all(
+        node.sockets < shape.sockets_per_node
+        or node.cores_per_socket < shape.cores_per_socket
+        or node.threads_per_core < shape.threads_per_core
+        for node in nodes
+    ):
+        return "Socket, core and/or thread specification can not be satisfied"
+    return ""

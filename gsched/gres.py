@@ -1,0 +1,138 @@
+"""The ways to ask for GPUs: `--gres=gpu:h100:2`, `--gpus=2`, `--tres-per-task=gres/gpu=1`.
+
+One grammar for all of them: what is asked of one kind of GPU, how many, and how the request is
+shown afterwards. Pure; costs a pass over the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gsched.errors import message
+
+#: the only generic resource of this release
+GPU = "gpu"
+#: no machine or cluster of this century holds more
+MAX_GPUS = 1 << 20
+
+_COUNT = re.compile(r"([0-9]{1,9})([KMGTP]?)\Z", re.ASCII)
+_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z", re.ASCII)
+_UNIT = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+WITH_AND_WITHOUT_TYPE = "Invalid GRES specification (with and without type identification)"
+
+
+class GresError(ValueError):
+    """A request for generic resources that cannot be read; the text is Slurm's sentence."""
+
+
+def _invalid() -> GresError:
+    return GresError(message("ESLURM_INVALID_GRES"))
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """GPUs asked for in one form."""
+
+    count: int
+    #: "" for any type
+    type: str = ""
+    #: as Slurm shows it, e.g. "gres/gpu:h100:2"
+    shown: str = ""
+
+
+def _count(text: str) -> int:
+    found = _COUNT.match(text)
+    if not found:
+        raise _invalid()
+    number = int(found[1]) * _UNIT[found[2]]
+    if number > MAX_GPUS:
+        raise _invalid()
+    return number
+
+
+def _one(text: str) -> tuple[str, int]:
+    """(type, count) of "2", "h100", "h100:2", "h100=2", ""; without a count it is 1."""
+    text = text.replace("=", ":", 1) if ":" not in text else text
+    kind, colon, number = text.partition(":")
+    if not colon:
+        if text == "":
+            return "", 1
+        if _COUNT.match(text):
+            return "", _count(text)
+        if _TYPE.match(text):
+            return text, 1
+        raise _invalid()
+    if ":" in number or not _TYPE.match(kind):
+        raise _invalid()
+    return kind, _count(number)
+
+
+def _merge(parts: list[tuple[str, int]]) -> tuple[str, int]:
+    """One type and the sum; mixing kinds is refused, each mix in its own words."""
+    types = {kind for kind, _ in parts}
+    if "" in types and len(types) > 1:
+        raise GresError(WITH_AND_WITHOUT_TYPE)
+    if len(types) > 1:
+        raise GresError(
+            "GPUs of several types in one request are not supported in this release: "
+            + ", ".join(sorted(types))
+        )
+    return types.pop(), sum(number for _, number in parts)
+
+
+def parse_gpus(text: str) -> GpuRequest:
+    """A value of --gpus, --gpus-per-node, -per-task or -per-socket: "[type:]count,...".
+
+    A bare word is a type and means one GPU of it, as in Slurm. Raises GresError.
+    """
+    parts = [_one(item) for item in text.split(",")]
+    kind, number = _merge(parts)
+    return GpuRequest(number, kind, ",".join(f"gres/gpu:{item}" for item in text.split(",")))
+
+
+def parse_gres(text: str) -> GpuRequest:
+    """A value of --gres: "gpu[:type][:count],..."; "none" and "" ask for nothing.
+
+    Raises GresError, also for any resource but gpu.
+    """
+    if text.lower() == "none":
+        return GpuRequest(0)
+    parts: list[tuple[str, int]] = []
+    shown: list[str] = []
+    for item in text.split(","):
+        if not item:
+            continue
+        name, separator, rest = item.removeprefix("gres/").removeprefix("gres:").partition(":")
+        if name != GPU or (separator and not rest):
+            raise _invalid()
+        parts.append(_one(rest))
+        shown.append(f"gres/gpu:{rest}" if separator else "gres/gpu")
+    if not parts:
+        return GpuRequest(0)
+    kind, number = _merge(parts)
+    return GpuRequest(number, kind, ",".join(shown))
+
+
+def parse_tres_per_task(text: str) -> tuple[int, GpuRequest | None]:
+    """(CPUs per task or 0, GPUs per task or None) of --tres-per-task: "cpu=2,gres/gpu:h100=1".
+
+    Raises GresError for other resources.
+    """
+    cpus, gpus = 0, None
+    for item in filter(None, text.split(",")):
+        name, separator, rest = item.partition("=")
+        if name == "cpu" and separator and _COUNT.match(rest):
+            cpus = _count(rest)
+        elif name == "gres/gpu" or name.startswith("gres/gpu:"):
+            kind, number = _one(item.removeprefix("gres/gpu").lstrip(":="))
+            gpus = GpuRequest(number, kind, per_task_text(kind, number))
+        else:
+            raise GresError(message("ESLURM_INVALID_TRES"))
+    return cpus, gpus
+
+
+def per_task_text(kind: str, number: int) -> str:
+    """How a request per task is shown: "gres/gpu=1", "gres/gpu:h100=1"."""
+    return f"gres/gpu:{kind}={number}" if kind else f"gres/gpu={number}"
