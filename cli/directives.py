@@ -1,0 +1,266 @@
+"""The lines of a script that speak to sbatch: `#SBATCH`, and `#PBS` and `#BSUB` of older systems.
+
+The quoting is Slurm's own, not a shell's: quotes and backslashes join and escape anywhere in a
+word, an unquoted # ends the line even inside a word, a backslash does not keep a blank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gsched.request import Refusal
+from gsched_cli.getopt import walk
+from gsched_cli.options import BY_NAME, NOT_IN_SCRIPT, Option
+
+PREFIX = "#SBATCH"
+
+
+def check_script(script: bytes) -> None:
+    """Refuses what cannot be a batch script, in Slurm's words; raises Refusal."""
+    # Slurm reads the script as a C string before it looks for NULs in the rest.
+    text = script.partition(b"\0")[0]
+    if not script:
+        raise Refusal("Batch script is empty!")
+    if not text.strip():
+        raise Refusal("Batch script contains only whitespace!")
+    if not script.startswith(b"#!"):
+        raise Refusal(
+            "This does not look like a batch script.  The first",
+            "line must start with #! followed by the path to an interpreter.",
+            "For instance: #!/bin/sh",
+        )
+    if b"\0" in script:
+        raise Refusal(
+            "The Slurm controller does not allow scripts that",
+            "contain a NULL character '\\0'.",
+        )
+    if b"\r\n" in script:
+        raise Refusal(
+            "Batch script contains DOS line breaks (\\r\\n)",
+            "instead of expected UNIX line breaks (\\n).",
+        )
+
+
+def _lines(script: bytes) -> Iterator[tuple[int, str]]:
+    """(number, text) of the lines up to the first that is neither comment nor blank."""
+    start, number = 0, 0
+    while start < len(script):
+        end = script.find(b"\n", start)
+        end = len(script) if end < 0 else end
+        number += 1
+        line = script[start:end]
+        start = end + 1
+        if line.startswith(b"#"):
+            yield number, line.decode("utf-8", "surrogateescape")
+        elif line.strip():
+            return
+
+
+def split(text: str, file: str, number: int) -> list[str]:
+    """Words of a directive line (without its prefix); raises Refusal for an open quote."""
+    words: list[str] = []
+    word: list[str] = []
+    inside = False
+    quote = ""
+    place = 0
+    while place < len(text):
+        char = text[place]
+        place += 1
+        if char == "\\" and place < len(text) and (quote or not text[place].isspace()):
+            word.append(text[place])
+            inside = True
+            place += 1
+        elif char == "\\":
+            # At the end of a line or before a blank it stands for nothing.
+            continue
+        elif quote:
+            if char == quote:
+                quote = ""
+            else:
+                word.append(char)
+        elif char in "'\"":
+            quote = char
+            inside = True
+        elif char == "#":
+            break
+        elif char.isspace():
+            if inside:
+                words.append("".join(word))
+            word, inside = [], False
+        else:
+            word.append(char)
+            inside = True
+    if quote:
+        raise Refusal(f"{file}: line {number}: Unmatched `{quote}` in [{text}]", kind="fatal")
+    if inside:
+        words.append("".join(word))
+    return words
+
+
+def sbatch_lines(script: bytes, file: str) -> list[tuple[Option, str | None]]:
+    """What the `#SBATCH` lines say, in order.
+
+    Raises Refusal for words that are no option and for heterogeneous jobs, UsageError for
+    unknown options. Options that make no sense in a script (--help, --wrap) are passed over.
+    """
+    said: list[tuple[Option, str | None]] = []
+    for number, line in _lines(script):
+        if not line.startswith(PREFIX):
+            continue
+        words = split(line[len(PREFIX) :], file, number)
+        if words in (["hetjob"], ["packjob"]):
+            raise heterogeneous()
+        options, rest = walk(words)
+        if rest:
+            raise Refusal(f"Invalid directive found in batch script: {rest[0]}", code=255)
+        said += [item for item in options if item[0].where != NOT_IN_SCRIPT]
+    return said
+
+
+def heterogeneous() -> Refusal:
+    return Refusal("Heterogeneous jobs are not supported in this release")
+
+
+# ---- PBS and LSF -------------------------------------------------------------------------------
+
+_PBS = re.compile(rb"^#PBS\b[ \t]*(.*)$", re.MULTILINE)
+_BSUB = re.compile(rb"^#BSUB\b[ \t]*(.*)$", re.MULTILINE)
+
+#: letters that mean the same as an option here; "" where there is nothing to do
+_PBS_LETTERS = {
+    "A": "account",
+    "a": "begin",
+    "d": "chdir",
+    "e": "error",
+    "h": "hold",
+    "J": "array",
+    "j": "",
+    "l": "",
+    "M": "mail-user",
+    "m": "",
+    "N": "job-name",
+    "o": "output",
+    "p": "nice",
+    "q": "partition",
+    "r": "",
+    "S": "",
+    "t": "array",
+    "u": "",
+    "v": "",
+    "V": "",
+    "W": "",
+    "w": "chdir",
+    "z": "",
+}
+_PBS_FLAGS = frozenset("hVz")
+_BSUB_LETTERS = {
+    "c": "time",
+    "e": "error",
+    "J": "job-name",
+    "m": "nodelist",
+    "n": "ntasks",
+    "o": "output",
+    "q": "partition",
+    "W": "",
+    "M": "",
+    "x": "exclusive",
+}
+_BSUB_FLAGS = frozenset("x")
+
+
+def foreign_lines(script: bytes, file: str) -> list[tuple[Option, str | None]]:
+    """What `#PBS` lines, then `#BSUB` lines say, as options of ours. As in Slurm they count
+    anywhere in the script and override its `#SBATCH` lines. What has no counterpart is dropped.
+    """
+    said: list[tuple[Option, str | None]] = []
+    for pattern, letters, flags in (
+        (_PBS, _PBS_LETTERS, _PBS_FLAGS),
+        (_BSUB, _BSUB_LETTERS, _BSUB_FLAGS),
+    ):
+        for found in pattern.finditer(script):
+            number = script.count(b"\n", 0, found.start()) + 1
+            words = split(found[1].decode("utf-8", "surrogateescape"), file, number)
+            for letter, value in _letters(words, letters, flags):
+                said += _translate(pattern is _PBS, letter, value, letters)
+    return said
+
+
+def _letters(
+    words: list[str], letters: dict[str, str], flags: frozenset[str]
+) -> Iterator[tuple[str, str]]:
+    place = 0
+    while place < len(words):
+        word = words[place]
+        place += 1
+        if len(word) < 2 or word[0] != "-" or word[1] not in letters:
+            continue
+        value = ""
+        if word[1] not in flags:
+            value = word[2:]
+            if not value and place < len(words):
+                value = words[place]
+                place += 1
+        yield word[1], value
+
+
+def _translate(
+    pbs: bool, letter: str, value: str, letters: dict[str, str]
+) -> list[tuple[Option, str | None]]:
+    name = letters[letter]
+    if pbs and letter == "l":
+        return _pbs_resources(value)
+    if pbs and letter == "r":
+        return [(BY_NAME["no-requeue" if value.startswith("n") else "requeue"], None)]
+    if pbs and letter == "m":
+        bits = {"a": "FAIL", "b": "BEGIN", "e": "END", "n": "NONE"}
+        events = [bits[char] for char in value if char in bits]
+        return [(BY_NAME["mail-type"], ",".join(events))] if events else []
+    if pbs and name in {"output", "error"}:
+        # host:/path names a machine to copy to; there is one file system here.
+        value = value.rpartition(":")[2]
+    if not pbs and letter == "W":
+        # LSF counts hours:minutes.
+        return [(BY_NAME["time"], value if ":" not in value else value + ":00")]
+    if not pbs and letter == "M":
+        return [(BY_NAME["mem-per-cpu"], f"{value}K" if value.isdigit() else value)]
+    if pbs and letter == "p":
+        # PBS counts the other way round.
+        value = str(-int(value)) if re.fullmatch(r"-?[0-9]{1,5}", value) else "0"
+    if not name:
+        return []
+    option = BY_NAME[name]
+    return [(option, value if option.argument else None)]
+
+
+def _pbs_resources(text: str) -> list[tuple[Option, str | None]]:
+    """-l walltime=1:00:00,nodes=2:ppn=4,mem=4gb"""
+    said: list[tuple[Option, str | None]] = []
+    simple = {
+        **{"walltime": "time", "mem": "mem", "pmem": "mem-per-cpu", "vmem": "mem"},
+        **{"ncpus": "mincpus", "procs": "ntasks", "file": "tmp", "nice": "nice"},
+        **{"mppwidth": "ntasks", "mppnppn": "ntasks-per-node", "mppdepth": "cpus-per-task"},
+        **{"naccelerators": "gpus-per-node"},
+    }
+    for item in text.split(","):
+        key, _, value = item.partition("=")
+        if key in {"nodes", "select"}:
+            count, *more = value.split(":")
+            if count.isdigit():
+                said.append((BY_NAME["nodes"], count))
+            elif count:
+                said.append((BY_NAME["nodelist"], count))
+            for part in more:
+                name, _, number = part.partition("=")
+                target = {
+                    "ppn": "ntasks-per-node",
+                    "mpiprocs": "ntasks-per-node",
+                    "gpus": "gpus-per-node",
+                    "ngpus": "gpus-per-node",
+                    "mem": "mem",
+                }.get(name)
+                if target and number:
+                    said.append((BY_NAME[target], number))
+        elif key in simple and value:
+            said.append((BY_NAME[simple[key]], value))
+    return said
