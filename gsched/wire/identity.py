@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from socket import SO_PEERCRED, SOL_SOCKET, socket
 from typing import NamedTuple
 
-_CREDENTIALS = struct.Struct("3i")
+_CREDENTIALS = struct.Struct("iII")
 
 #: ZAP domains: which socket of the controller is knocked at.
 LOCAL_DOMAIN = b"local"

@@ -11,6 +11,7 @@ import zmq
 from gsched.wire.identity import LOCAL_DOMAIN, NODE_DOMAIN, Admission, key_holder
 from gsched.wire.keys import CONTROLLER, FRONTEND, KeyPair, load_pair, load_public
 from gsched.wire.messages import MAX_FRAME
+from gsched.wire.paths import reachable
 
 #: Messages that may wait in one direction of one link before they are dropped. What is dropped
 #: is asked again: nodes report anew, frontends repeat the request id.
@@ -75,7 +76,7 @@ class ControllerSockets:
         """Listens on a Unix socket for frontends of this host (mode 0600)."""
         old = os.umask(0o177)
         try:
-            self._local.bind(f"ipc://{path}")
+            self._local.bind(f"ipc://{reachable(path)}")
         except zmq.ZMQError as error:
             raise BindFailed(f"cannot listen on {path}: {error.strerror}") from None
         finally:
@@ -201,7 +202,7 @@ def _dealer(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
 def dial_local(context: zmq.Context[zmq.Socket[bytes]], path: str) -> zmq.Socket[bytes]:
     """A frontend's link to the controller of the same host. Connects in the background."""
     sock = _dealer(context)
-    sock.connect(f"ipc://{path}")
+    sock.connect(f"ipc://{reachable(path)}")
     return sock
 
 

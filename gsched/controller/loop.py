@@ -1,0 +1,260 @@
+"""The controller's loop: messages -> commands -> one commit -> answers and orders.
+
+Nothing leaves before it is durable. A failed commit and an exception of the ledger end the
+process: memory may then be ahead of the disk, and only the disk counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import zmq
+
+from gsched.config import Config
+from gsched.controller.clock import Clock
+from gsched.controller.load import encode_record
+from gsched.controller.orders import pack
+from gsched.controller.verbs import reconfigure, shutdown, submit
+from gsched.ledger.commands import NodeMessage, Start, TakeOver, Tick, Write
+from gsched.ledger.ledger import Ledger
+from gsched.ledger.outcome import Outcome
+from gsched.model import Plan
+from gsched.store import Store, ViewStore
+from gsched.wire.messages import (
+    BadMessage,
+    Call,
+    Done,
+    Reconfigure,
+    Refused,
+    Register,
+    Reply,
+    Report,
+    Shutdown,
+    Status,
+    SubmitJob,
+    ToController,
+    decode,
+    encode,
+)
+from gsched.wire.sockets import ControllerSockets, Received
+
+#: Messages taken from each side before a commit.
+BATCH = 512
+#: Of the time that passes and commands take, passes get at most this share when both are busy.
+PASS_SHARE = 0.5
+#: Longest pause between two passes however long one takes, seconds.
+MAX_PAUSE_S = 1.0
+#: Seconds between two looks at room on the disk, and between two complaints of one kind.
+TEND_S = 10.0
+
+Schedule = Callable[[Ledger, float], Plan]
+
+
+@dataclass
+class Counts:
+    """What happened since the start."""
+
+    commits: int = 0
+    commands: int = 0
+    malformed: int = 0
+    passes: int = 0
+
+
+class Controller:
+    """One thread, one loop. `run` returns after `stop`."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        view: ViewStore,
+        sockets: ControllerSockets,
+        ledger: Ledger,
+        schedule: Schedule,
+        clock: Clock,
+        log: Any,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._view = view
+        self._sockets = sockets
+        self._ledger = ledger
+        self._schedule = schedule
+        self._clock = clock
+        self._log = log
+        self._max_script = submit.max_script(config)
+        self._poller = zmq.Poller()
+        sockets.register(self._poller)
+        self._stopping = False
+        self.counts = Counts()
+        #: request id -> who asked: (routing id, over the network)
+        self._askers: dict[bytes, list[tuple[bytes, bool]]] = {}
+        self._wants_pass = False
+        self._next_pass = 0.0
+        self._wake_at: float | None = None
+        self._next_tend = 0.0
+        #: peer -> when its malformed messages were last complained of
+        self._complained: dict[str, float] = {}
+
+    def watch(self, fd: int, handler: Callable[[], None]) -> None:
+        """Calls `handler` in the loop when `fd` becomes readable (signals come this way)."""
+        self._poller.register(fd, zmq.POLLIN)
+        self._fd, self._fd_handler = fd, handler
+
+    def stop(self) -> None:
+        """Ends `run` after the present batch."""
+        self._stopping = True
+
+    # ---- the loop -----------------------------------------------------------------------------
+
+    def take_over(self) -> None:
+        """Raises the epoch; must come before the first message."""
+        now = self._clock.now()
+        out = self._ledger.apply(TakeOver(), now)
+        meta = self._ledger.meta
+        status = Status(
+            meta.cluster, self._config.cluster_name, self._store.version, meta.epoch, True
+        )
+        status.pid, status.start, status.next_job_id = os.getpid(), int(now), meta.next_job_id
+        self._view.put({("status", b"controller"): encode(status)})
+        self._carry_out(out)
+
+    def run(self) -> None:
+        """Serves until `stop`. Raises CommitFailed, and whatever a bug raises."""
+        while not self._stopping:
+            self._wait()
+            self._sockets.admit()
+            out = Outcome()
+            for received in self._sockets.receive(BATCH):
+                self._take(received, out)
+            now = self._clock.now()
+            if self._wake_at is not None and now >= self._wake_at:
+                self._wake_at = None
+                self._ledger.apply(Tick(), now, out)
+            self._carry_out(out)
+            if self._wants_pass and now >= self._next_pass:
+                self._pass()
+            if now >= self._next_tend:
+                self._next_tend = now + TEND_S
+                self._store.tend()
+
+    def _wait(self) -> None:
+        now = self._clock.now()
+        until = self._next_tend if self._wake_at is None else min(self._wake_at, self._next_tend)
+        if self._wants_pass:
+            until = min(until, self._next_pass)
+        # Rounded up: a poll that returns too early would spin.
+        wait = 0 if until <= now else int((until - now) * 1000) + 1
+        for source, _ in self._poller.poll(wait):
+            if isinstance(source, int):
+                self._fd_handler()
+
+    def _pass(self) -> None:
+        before = self._clock.now()
+        self._wants_pass = False
+        plan = self._schedule(self._ledger, before)
+        self.counts.passes += 1
+        self._carry_out(self._ledger.apply(Start(plan), self._clock.now()))
+        after = self._clock.now()
+        # Commands get their turn between two passes, the longer the dearer passes are.
+        pause = (after - before) * (1 / PASS_SHARE - 1)
+        self._next_pass = after + min(pause, MAX_PAUSE_S)
+
+    # ---- messages in --------------------------------------------------------------------------
+
+    def _take(self, received: Received, out: Outcome) -> None:
+        self.counts.commands += 1
+        try:
+            if received.role == "node":
+                self._take_node(received, out)
+            else:
+                self._take_call(received, out)
+        except BadMessage as problem:
+            self.counts.malformed += 1
+            peer = received.name or "a frontend"
+            self._complain(peer, f"malformed message from {peer}: {problem}")
+            if received.role != "node":
+                refusal = Refused(b"", f"malformed request: {problem}")
+                self._sockets.answer(received.routing_id, encode(refusal), remote=received.remote)
+
+    def _take_node(self, received: Received, out: Outcome) -> None:
+        message: Register | Report = decode(ToController, received.payload)  # type: ignore[arg-type]
+        if isinstance(message, Register) and message.node != received.name:
+            raise BadMessage(f"it calls itself {message.node!r}")
+        self._ledger.apply(NodeMessage(received.name, message), self._clock.now(), out)
+
+    def _take_call(self, received: Received, out: Outcome) -> None:
+        call = decode(Call, received.payload)
+        if not call.request_id or call.uid < 0:
+            raise BadMessage("a call without a request id or a user")
+        self._askers.setdefault(call.request_id, []).append((received.routing_id, received.remote))
+        write = call.write
+        reply: Reply | None = None
+        if isinstance(write, SubmitJob):
+            # A repeated request was carried out already: its answer needs no room.
+            if call.request_id not in self._ledger.answers:
+                reply = submit.check(call, write, self._store, self._max_script)
+        elif isinstance(write, Shutdown):
+            reply = shutdown.shutdown(call, self._ledger.admins, self.stop)
+        elif isinstance(write, Reconfigure):
+            reply = reconfigure.reconfigure(call, self._ledger.admins)
+        if reply is not None:
+            out.answers.append((call.request_id, reply))
+        else:
+            self._ledger.apply(Write(call), self._clock.now(), out)
+
+    def _complain(self, peer: str, text: str) -> None:
+        now = self._clock.now()
+        if now - self._complained.get(peer, 0.0) >= TEND_S:
+            self._complained[peer] = now
+            self._log.warning(text, malformed=self.counts.malformed)
+
+    # ---- what came of it ----------------------------------------------------------------------
+
+    def _carry_out(self, out: Outcome) -> None:
+        if out.puts:
+            version = self._store.version + 1
+            for _, reply in out.answers:
+                if isinstance(reply, Done) and not reply.version:
+                    reply.version = version
+            # Time is persisted with whatever else is.
+            out.puts["meta", b"meta"] = self._ledger.meta
+            self._store.commit({key: encode_record(value) for key, value in out.puts.items()})
+            self.counts.commits += 1
+        if out.view:
+            self._view.put({key: encode_record(value) for key, value in out.view.items()})
+        for level, text in out.log:
+            getattr(self._log, level, self._log.info)(text)
+        for request_id, reply in out.answers:
+            self._answer(request_id, reply)
+        for node, message in out.messages:
+            self._sockets.send_node(node, encode(message))
+        for node, orders in out.orders.items():
+            live = self._ledger.live.get(node)
+            if live is not None and live.session:
+                for packed in pack(self._ledger.meta.epoch, live.session, orders, self._content):
+                    self._sockets.send_node(node, encode(packed))
+        if out.schedule:
+            self._wants_pass = True
+        if out.wake_at is not None and (self._wake_at is None or out.wake_at < self._wake_at):
+            self._wake_at = out.wake_at
+
+    def _answer(self, request_id: bytes, reply: Reply) -> None:
+        if isinstance(reply, Done) and not reply.version:
+            reply.version = self._store.version
+        try:
+            payload = encode(reply)
+        except msgspec.MsgspecError as problem:
+            payload = encode(Refused(request_id, f"the answer cannot be sent: {problem}"))
+        for routing_id, remote in self._askers.pop(request_id, ()):
+            self._sockets.answer(routing_id, payload, remote=remote)
+
+    def _content(self, digest: str) -> bytes | None:
+        found = self._store.get("blob", digest.encode())
+        if found is None:
+            self._log.error(f"content {digest} is not stored")
+        return found

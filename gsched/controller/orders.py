@@ -1,0 +1,47 @@
+"""Orders on their way out: script and environment are put in, and messages kept in bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from gsched.wire.messages import LaunchSpec, Order, Orders, Prepare
+
+#: A message grows no further once it carries this much, bytes; one order always fits.
+ENOUGH = 4 << 20
+
+#: content hash -> content, None when it is not stored
+Content = Callable[[str], bytes | None]
+
+
+def pack(epoch: int, session: str, orders: Sequence[Order], content: Content) -> Iterator[Orders]:
+    """The orders of one node as few messages, in order.
+
+    The ledger's own objects stay without content: they wait there for the node's word, and scripts
+    are not to be kept in memory.
+    """
+    batch: list[Order] = []
+    size = 0
+    for order in orders:
+        if isinstance(order, Prepare) and order.launch.node_index == 0:
+            filled = _filled(order.launch, content)
+            size += len(filled.script) + len(filled.environment)
+            order = Prepare(order.n, filled, order.go)
+        batch.append(order)
+        size += 1024
+        if size >= ENOUGH:
+            yield Orders(epoch, session, batch)
+            batch, size = [], 0
+    if batch:
+        yield Orders(epoch, session, batch)
+
+
+def _filled(launch: LaunchSpec, content: Content) -> LaunchSpec:
+    """For the batch host. Content that is not there stays empty: the node then refuses."""
+    job = launch.job
+    return msgspec.structs.replace(
+        launch,
+        script=(content(job.script) if job.script else None) or b"",
+        environment=(content(job.environment) if job.environment else None) or b"",
+    )

@@ -1,0 +1,5 @@
+"""`python -m gsched.frontend`."""
+
+from gsched.frontend.main import main
+
+main()

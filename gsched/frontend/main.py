@@ -1,0 +1,237 @@
+"""The frontend's parent: owns the socket that commands connect to, and keeps workers on it.
+
+It opens no database and speaks to nobody, so that there is little that can end it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from gsched import SLURM_VERSION
+from gsched.config import Config, ConfigError, load_config
+from gsched.config.locate import find_slurm_conf
+from gsched.wire.paths import reachable
+from gsched.wire.process import (
+    Log,
+    PidFile,
+    ProcessProblem,
+    become,
+    into_background,
+    own_directory,
+    raise_file_limit,
+)
+
+USAGE = "Usage: gsched-frontend [-D] [-f FILE] [-V]"
+#: Connections that may wait to be accepted.
+BACKLOG = 1024
+#: A worker that lives shorter than this is not restarted at once, seconds.
+SHORT_LIFE_S = 1.0
+
+
+@dataclass
+class Options:
+    """The command line."""
+
+    foreground: bool = False
+    conf: str = ""
+
+
+class Parent:
+    """Keeps `count` workers alive until it is told to stop."""
+
+    def __init__(self, conf: str, config: Config, log: Any) -> None:
+        self._conf = conf
+        self._config = config
+        self._log = log
+        self._path = config.frontend_socket
+        self._lock = self._take_lock()
+        self._listener = self._bind()
+        # Workers notice by the end of this pipe that the parent is gone.
+        self._life, self._life_end = os.pipe()
+        self._workers: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
+        self._stopping = False
+        self._renew = False
+
+    @property
+    def count(self) -> int:
+        """How many workers there should be."""
+        cpus = len(os.sched_getaffinity(0))
+        return self._config.frontends or max(2, cpus // 2)
+
+    def _take_lock(self) -> int:
+        path = os.path.join(self._config.run_dir, "frontend.lock")
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ProcessProblem(f"another frontend serves {self._path}") from None
+        except OSError as error:
+            raise ProcessProblem(f"cannot lock {path}: {error.strerror}") from None
+        return fd
+
+    def _bind(self) -> socket.socket:
+        """Listens under another name, then takes the place: there is never no socket there, and
+        whoever listened before goes on with the clients it has."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        temporary = f"{self._path}.{os.getpid()}"
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            listener.bind(reachable(temporary))
+            os.chmod(temporary, 0o666)
+            listener.listen(BACKLOG)
+            os.rename(temporary, self._path)
+        except OSError as error:
+            listener.close()
+            raise ProcessProblem(f"cannot listen on {self._path}: {error.strerror}") from None
+        return listener
+
+    def run(self) -> None:
+        """Until SIGTERM. Starts workers that are missing, and all anew after SIGHUP."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGHUP, self._again)
+        # Only to end the wait below.
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        wake, wake_end = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(wake_end, False)
+        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        import select
+
+        while not self._stopping:
+            self._reap()
+            if self._renew:
+                self._renew = False
+                self._reload()
+            while len(self._workers) < self.count:
+                self._start()
+            select.select([wake], [], [], 5.0)
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 4096)
+        self._end()
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _again(self, *_: object) -> None:
+        self._renew = True
+
+    def _reload(self) -> None:
+        try:
+            self._config = load_config(self._conf)
+        except (ConfigError, OSError) as error:
+            self._log.error(f"the configuration is kept as it was: {error}")
+            return
+        # They finish what they have; the new ones start beside them.
+        for process, _ in self._workers.values():
+            process.terminate()
+        self._log.info("workers are started anew")
+
+    def _start(self) -> None:
+        listen = self._listener.fileno()
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "gsched.frontend.worker"),
+                *(self._conf, self._path, str(listen), str(self._life)),
+            ],
+            pass_fds=(listen, self._life),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._workers[process.pid] = (process, time.monotonic())
+
+    def _reap(self) -> None:
+        for pid, (process, since) in list(self._workers.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self._workers[pid]
+            lived = time.monotonic() - since
+            self._log.info(f"worker {pid} ended", code=code, lived_s=round(lived, 1))
+            if lived < SHORT_LIFE_S and not self._stopping:
+                # It would die again: do not spend the machine on that.
+                time.sleep(SHORT_LIFE_S - lived)
+
+    def _end(self) -> None:
+        """The socket goes first: a client is told at once that nobody is there."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+        self._listener.close()
+        for process, _ in self._workers.values():
+            process.terminate()
+        until = time.monotonic() + 5
+        for process, _ in self._workers.values():
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def parse(argv: list[str]) -> Options:
+    """Reads the command line; exits for -V, -h and mistakes."""
+    import getopt
+
+    options = Options()
+    try:
+        pairs, rest = getopt.getopt(argv, "Df:hvV", ["help", "version"])
+    except getopt.GetoptError as error:
+        _leave(f"gsched-frontend: {error}\n{USAGE}", 1)
+    for name, value in pairs:
+        if name in {"-V", "--version"}:
+            _leave(f"slurm {SLURM_VERSION}", 0)
+        elif name in {"-h", "--help"}:
+            _leave(USAGE, 0)
+        elif name == "-D":
+            options.foreground = True
+        elif name == "-f":
+            options.conf = value
+    if rest:
+        _leave(f"gsched-frontend: unexpected argument {rest[0]!r}\n{USAGE}", 1)
+    return options
+
+
+def _leave(text: str, code: int) -> NoReturn:
+    (sys.stderr if code else sys.stdout).write(text + "\n")
+    sys.exit(code)
+
+
+def main() -> NoReturn:
+    """Entry point of gsched-frontend."""
+    options = parse(sys.argv[1:])
+    conf = os.path.abspath(options.conf or find_slurm_conf(os.environ))
+    try:
+        config = load_config(conf)
+        own_directory(config.run_dir, config.slurm_user, 0o755)
+        become(config.slurm_user)
+        raise_file_limit()
+        if not options.foreground:
+            into_background()
+        folder = os.path.dirname(config.slurmctld_log_file)
+        path = os.path.join(folder, "frontend.log") if config.slurmctld_log_file else ""
+        log = Log(path, config.slurmctld_debug, foreground=options.foreground)
+        parent = Parent(conf, config, log.logger)
+        pid_file = PidFile(os.path.join(config.run_dir, "frontend.pid"))
+    except (ConfigError, ProcessProblem, OSError) as error:
+        _leave(f"gsched-frontend: fatal: {error}", 1)
+    log.logger.info(f"serving {config.frontend_socket}", workers=parent.count)
+    try:
+        parent.run()
+    finally:
+        pid_file.remove()
+    log.logger.info("ended")
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""The worker's link to the controller: many writes under way, each answered exactly once here."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from gsched.frontend.reader import CONNECT_FAILURE
+from gsched.wire.messages import (
+    BadMessage,
+    Call,
+    Done,
+    Refused,
+    Reply,
+    decode,
+    encode,
+)
+from gsched.wire.sockets import dial_local
+
+#: Seconds without a link after which a write is refused.
+NO_LINK_S = 2.0
+#: Seconds after which an unanswered write is sent again: an answer may have been dropped.
+REPEAT_S = 5.0
+#: Seconds after which a write is given up although there is a link.
+GIVE_UP_S = 60.0
+
+#: Slurm's sentence for a controller that is there and does not answer.
+TIMED_OUT = "Socket timed out on send/recv operation"
+
+T = TypeVar("T")
+
+
+@dataclass
+class Pending:
+    """A write under way."""
+
+    frame: bytes
+    uid: int
+    #: the id as the client gave it
+    request_id: bytes
+    deliver: Callable[[Reply], None]
+    since: float
+    #: when it was last sent; 0 not on this link
+    sent: float = 0.0
+
+
+class Upstream:
+    """Forwards writes and hands the answers back. One thread."""
+
+    def __init__(self, path: str) -> None:
+        """`path` is the controller's local socket; it need not be there."""
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._sock = dial_local(self._context, path)
+        self._monitor = self._sock.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        )
+        self._pending: OrderedDict[bytes, Pending] = OrderedDict()
+        self._unsent: deque[bytes] = deque()
+        #: True while there is a link
+        self.up = False
+        self._down_since = 0.0
+        #: answers that could not be read or that nobody waits for
+        self.strange = 0
+
+    def filenos(self) -> list[int]:
+        """Descriptors that become readable when `turn` has something to do (edge triggered)."""
+        return [self._sock.fileno(), self._monitor.fileno()]
+
+    def forward(
+        self, call: Call, uid: int, gid: int, pid: int, deliver: Callable[[Reply], None], now: float
+    ) -> bool:
+        """Takes a write; False when the same request of the same user is under way already.
+
+        The kernel's word replaces what the call says of its sender, and the request id is bound to
+        the user: nobody can ask for the answer to another's request.
+        """
+        request_id = call.request_id
+        bound = uid.to_bytes(4, "big") + request_id
+        if bound in self._pending:
+            return False
+        call.request_id, call.uid, call.gid, call.pid = bound, uid, gid, pid
+        self._pending[bound] = Pending(encode(call), uid, request_id, deliver, now)
+        self._unsent.append(bound)
+        return True
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def turn(self, now: float) -> None:
+        """Sends what can be sent and delivers what has come. Never blocks.
+
+        Must run before every wait: the descriptors tell only of changes.
+        """
+        self._watch(now)
+        self._send(now)
+        for reply in self._receive():
+            pending = self._pending.pop(reply.request_id, None)
+            if pending is None:
+                self.strange += 1
+                continue
+            reply.request_id = pending.request_id
+            pending.deliver(reply)
+
+    def _watch(self, now: float) -> None:
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self.up = True
+            elif self.up:
+                # Whether the lost link had carried them cannot be known: all are sent again.
+                self.up = False
+                self._down_since = now
+                self._unsent = deque(self._pending)
+
+    def _send(self, now: float) -> None:
+        while self._unsent and self.up:
+            pending = self._pending.get(self._unsent[0])
+            if pending is not None:
+                try:
+                    self._sock.send(pending.frame, zmq.NOBLOCK)
+                except zmq.Again:
+                    return
+                pending.sent = now
+            self._unsent.popleft()
+
+    def _receive(self) -> Iterator[Reply]:
+        while True:
+            try:
+                parts = self._sock.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                yield _read(parts[-1])
+            except BadMessage:
+                self.strange += 1
+
+    def expire(self, now: float) -> None:
+        """Repeats and gives up by time. Call it some times a second."""
+        if not self._pending:
+            return
+        for bound, pending in list(self._pending.items()):
+            if not self.up:
+                start = max(pending.since, self._down_since)
+                if now - start >= NO_LINK_S:
+                    self._refuse(
+                        bound, CONNECT_FAILURE, "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR"
+                    )
+            elif now - pending.since >= GIVE_UP_S:
+                self._refuse(bound, TIMED_OUT, "SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT")
+            elif pending.sent and now - pending.sent >= REPEAT_S:
+                pending.sent = 0.0
+                self._unsent.append(bound)
+
+    def _refuse(self, bound: bytes, message: str, code: str) -> None:
+        pending = self._pending.pop(bound)
+        pending.deliver(Refused(pending.request_id, message, code, temporary=True))
+
+    def close(self) -> None:
+        self._sock.disable_monitor()
+        self._monitor.close()
+        self._sock.close()
+        self._context.term()
+
+
+def _read(frame: bytes) -> Reply:
+    reply: Done | Refused = decode(Reply, frame)  # type: ignore[arg-type]
+    return reply

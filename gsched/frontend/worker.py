@@ -1,0 +1,393 @@
+"""A frontend worker: one loop, many connections; reads from snapshots, writes passed on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+
+from gsched.frontend.limits import Accounts, Limits, User
+from gsched.frontend.reader import CONNECT_FAILURE, Behind, Reads
+from gsched.frontend.upstream import Upstream
+from gsched.wire.framing import Unframer, frame
+from gsched.wire.identity import Credentials, stream_peer
+from gsched.wire.messages import (
+    BadMessage,
+    Call,
+    Read,
+    Refused,
+    Reply,
+    ToFrontend,
+    decode,
+    encode,
+)
+
+#: Malformed requests after which a connection is closed.
+BAD_REQUESTS = 16
+#: Bytes read from one connection in a turn.
+CHUNK = 256 << 10
+#: Bytes of answers that wait for a slow reader before its requests are no longer read.
+HIGH_OUT = 4 << 20
+#: Reads that may wait on one connection.
+MAX_READS = 64
+#: Seconds that a read waits for the state version it asks for.
+VERSION_S = 5.0
+#: Seconds that an orphan goes on when its parent died and no other has come.
+ORPHAN_S = 15.0
+#: Seconds that a worker told to end gives its open requests.
+LAST_WORDS_S = 3.0
+_TICK_S = 0.25
+
+
+class Connection:
+    """One client: what it is owed, and what it may still ask."""
+
+    def __init__(self, sock: socket.socket, who: Credentials, user: User) -> None:
+        self.sock = sock
+        self.who = who
+        self.user = user
+        self.unframer = Unframer()
+        self.out: deque[memoryview] = deque()
+        self.out_bytes = 0
+        #: writes under way
+        self.open = 0
+        #: requests that came after a read that has to wait, in order: (query, until)
+        self.reads: deque[tuple[Read, float]] = deque()
+        self.bad = 0
+        #: no more is read; closed when everything owed is sent
+        self.ending = False
+        self.closed = False
+        self.interest = selectors.EVENT_READ
+
+
+class Worker:
+    """Serves the clients of one listening socket until told to stop."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        reads: Reads,
+        upstream: Upstream,
+        limits: Limits,
+        *,
+        path: str = "",
+        life_fd: int = -1,
+    ) -> None:
+        """`path` is where the listener should be found; `life_fd` ends when the parent does."""
+        self._listener: socket.socket | None = listener
+        self._reads = reads
+        self._upstream = upstream
+        self._accounts = Accounts(limits)
+        self._path = path
+        self._life_fd = life_fd
+        self._inode = _inode(path)
+        self._selector = selectors.DefaultSelector()
+        self._connections: set[Connection] = set()
+        #: connections whose first read waits for a newer version
+        self._waiting: set[Connection] = set()
+        #: set by a signal handler, read by the loop
+        self._asked_to_stop = False
+        self._stop_at: float | None = None
+        self._orphan_at: float | None = None
+        self._now = time.monotonic()
+        #: malformed requests so far
+        self.malformed = 0
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        for fd in upstream.filenos():
+            self._selector.register(fd, selectors.EVENT_READ, _nothing)
+        if life_fd >= 0:
+            self._selector.register(life_fd, selectors.EVENT_READ, self._parent_died)
+
+    # ---- the loop -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until `stop` and the last answer, or until it is an orphan that is not needed."""
+        next_tick = 0.0
+        while not self._finished():
+            if self._asked_to_stop:
+                self._begin_to_stop()
+            self._upstream.turn(self._now)
+            wait = 0.005 if self._waiting else _TICK_S
+            for key, mask in self._selector.select(wait):
+                self._now = time.monotonic()
+                data = key.data
+                if isinstance(data, Connection):
+                    self._serve(data, mask)
+                else:
+                    data()
+            self._now = time.monotonic()
+            for connection in list(self._waiting):
+                self._advance(connection)
+            if self._now >= next_tick:
+                next_tick = self._now + _TICK_S
+                self._tick()
+        for connection in list(self._connections):
+            self._close(connection)
+        self._selector.close()
+
+    def stop(self) -> None:
+        """Takes no more connections; ends when nothing is owed, or some seconds later. May be
+        called from a signal handler."""
+        self._asked_to_stop = True
+
+    def _begin_to_stop(self) -> None:
+        if self._stop_at is None:
+            self._stop_at = time.monotonic() + LAST_WORDS_S
+            self._stop_listening()
+
+    def _finished(self) -> bool:
+        if self._stop_at is None:
+            return False
+        idle = not len(self._upstream) and not any(c.out for c in self._connections)
+        return idle or self._now >= self._stop_at
+
+    def _tick(self) -> None:
+        self._upstream.expire(self._now)
+        self._reads.refresh()
+        self._accounts.purge(self._now)
+        if self._path and self._listener is not None and _inode(self._path) != self._inode:
+            # Another parent has put its socket there: clients no longer come here.
+            self.stop()
+        if self._orphan_at is not None and self._now >= self._orphan_at:
+            self.stop()
+
+    def _parent_died(self) -> None:
+        self._selector.unregister(self._life_fd)
+        os.close(self._life_fd)
+        self._orphan_at = self._now + ORPHAN_S
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._selector.unregister(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    # ---- connections --------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        if self._listener is None:
+            return
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            # Another worker was faster, the client has gone, or no file is left.
+            return
+        sock.setblocking(False)
+        try:
+            who = stream_peer(sock)
+        except OSError:
+            sock.close()
+            return
+        limits = self._accounts.limits
+        user = self._accounts.user(who.uid, self._now)
+        if (
+            user.connections >= limits.connections_per_user
+            or len(self._connections) >= limits.connections
+        ):
+            sock.close()
+            return
+        user.connections += 1
+        connection = Connection(sock, who, user)
+        self._connections.add(connection)
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _serve(self, connection: Connection, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._flush(connection)
+        if mask & selectors.EVENT_READ and not connection.closed and not connection.ending:
+            try:
+                data = connection.sock.recv(CHUNK)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._close(connection)
+                return
+            if not data:
+                # What was asked is carried out all the same; nobody waits for the answer.
+                self._close(connection)
+                return
+            self._take(connection, data)
+        if not connection.closed:
+            self._flush(connection)
+
+    def _take(self, connection: Connection, data: bytes) -> None:
+        try:
+            for payload in connection.unframer.feed(data):
+                self._request(connection, payload)
+                if connection.closed or connection.ending:
+                    return
+        except BadMessage as problem:
+            self.malformed += 1
+            self._send(connection, encode(Refused(b"", f"malformed request: {problem}")))
+            connection.ending = True
+
+    def _request(self, connection: Connection, payload: bytes) -> None:
+        try:
+            request: object = decode(ToFrontend, payload)  # type: ignore[arg-type]
+        except BadMessage as problem:
+            self.malformed += 1
+            connection.bad += 1
+            self._send(connection, encode(Refused(b"", f"malformed request: {problem}")))
+            connection.ending = connection.bad >= BAD_REQUESTS
+            return
+        if not self._accounts.take_token(connection.user, self._now):
+            request_id = request.request_id if isinstance(request, Call) else b""
+            refusal = Refused(request_id, "Rate limit exceeded, please retry", temporary=True)
+            self._send(connection, encode(refusal))
+        elif isinstance(request, Call):
+            self._forward(connection, request)
+        elif len(connection.reads) >= MAX_READS:
+            self._send(connection, encode(Refused(b"", "too many requests are waiting")))
+        else:
+            connection.reads.append((request, self._now + VERSION_S))  # type: ignore[arg-type]
+            self._advance(connection)
+
+    def _forward(self, connection: Connection, call: Call) -> None:
+        who, user = connection.who, connection.user
+        if not 1 <= len(call.request_id) <= 64:
+            self._send(connection, encode(Refused(call.request_id[:64], "malformed request id")))
+            return
+        if user.open >= self._accounts.limits.per_user:
+            busy = Refused(call.request_id, "too many requests are under way", temporary=True)
+            self._send(connection, encode(busy))
+            return
+
+        def deliver(reply: Reply) -> None:
+            connection.open -= 1
+            user.open -= 1
+            if not connection.closed:
+                self._send(connection, encode(reply))
+                self._flush(connection)
+
+        request_id = call.request_id
+        if self._upstream.forward(call, who.uid, who.gid, who.pid, deliver, self._now):
+            connection.open += 1
+            user.open += 1
+        else:
+            again = Refused(request_id, "this request is under way already", temporary=True)
+            self._send(connection, encode(again))
+
+    def _advance(self, connection: Connection) -> None:
+        """Answers waiting reads in order, as far as the state is new enough."""
+        while connection.reads and not connection.closed:
+            query, until = connection.reads[0]
+            try:
+                answer = self._reads.answer(query, connection.who.uid, self._upstream.up)
+            except Behind:
+                if self._now < until:
+                    self._waiting.add(connection)
+                    return
+                answer = encode(Refused(b"", CONNECT_FAILURE, temporary=True))
+            connection.reads.popleft()
+            self._send(connection, answer)
+        if connection in self._waiting:
+            self._waiting.discard(connection)
+            if not connection.closed:
+                self._flush(connection)
+
+    def _send(self, connection: Connection, payload: bytes) -> None:
+        data = memoryview(frame(payload))
+        connection.out.append(data)
+        connection.out_bytes += len(data)
+
+    def _flush(self, connection: Connection) -> None:
+        while connection.out:
+            data = connection.out[0]
+            try:
+                sent = connection.sock.send(data)
+            except BlockingIOError:
+                break
+            except OSError:
+                self._close(connection)
+                return
+            connection.out_bytes -= sent
+            if sent == len(data):
+                connection.out.popleft()
+            else:
+                connection.out[0] = data[sent:]
+        if connection.ending and not connection.out and not connection.open:
+            self._close(connection)
+            return
+        self._watch(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        """Reads no further from who does not read, or has enough under way."""
+        interest = selectors.EVENT_WRITE if connection.out else 0
+        full = (
+            connection.ending
+            or connection.out_bytes > HIGH_OUT
+            or connection.open >= self._accounts.limits.per_connection
+        )
+        if not full:
+            interest |= selectors.EVENT_READ
+        if interest != connection.interest:
+            # An empty interest cannot be registered.
+            if not connection.interest:
+                self._selector.register(connection.sock, interest, connection)
+            elif not interest:
+                self._selector.unregister(connection.sock)
+            else:
+                self._selector.modify(connection.sock, interest, connection)
+            connection.interest = interest
+
+    def _close(self, connection: Connection) -> None:
+        if connection.closed:
+            return
+        connection.closed = True
+        if connection.interest:
+            self._selector.unregister(connection.sock)
+        connection.sock.close()
+        connection.out.clear()
+        connection.reads.clear()
+        connection.user.connections -= 1
+        self._connections.discard(connection)
+        self._waiting.discard(connection)
+
+
+def _nothing() -> None:
+    """The link to the controller is served in every turn."""
+
+
+def _inode(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0)
+    return found.st_dev, found.st_ino
+
+
+def main(argv: list[str]) -> None:
+    """A worker process: `CONF PATH LISTEN_FD LIFE_FD`, started by the frontend's parent."""
+    from gsched.config import load_config
+    from gsched.wire.paths import control_socket
+    from gsched.wire.process import raise_file_limit, user_id
+
+    conf, path, listen_fd, life_fd = argv[0], argv[1], int(argv[2]), int(argv[3])
+    config = load_config(conf)
+    raise_file_limit()
+    admins = frozenset({0, os.geteuid(), user_id(config.slurm_user)[0]})
+    worker = Worker(
+        socket.socket(fileno=listen_fd),
+        Reads(config.state_save_location, config.cluster_name, admins),
+        Upstream(control_socket(config.run_dir)),
+        Limits.from_parameters(config.slurmctld_parameters),
+        path=path,
+        life_fd=life_fd,
+    )
+    handler: Callable[..., None] = lambda *_: worker.stop()  # noqa: E731
+    signal.signal(signal.SIGTERM, handler)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with contextlib.suppress(KeyboardInterrupt):
+        worker.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
