@@ -17,6 +17,7 @@ from gsched.config.errors import ConfigError
 MAX_DEPTH = 10
 
 _INCLUDE = re.compile(r"\s*include\s+(?![=\s])(\S.*?)\s*\Z", re.IGNORECASE)
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PAIR = re.compile(
     r"""\s*(?P<key>[A-Za-z][A-Za-z0-9_.\[\]]*)\s*(?P<how>[+\-*/]?=)\s*
         (?:"(?P<quoted>[^"]*)"|(?P<bare>[^\s"]*))(?=\s|\Z)""",
@@ -86,7 +87,7 @@ def logical_lines(text: str) -> Iterator[tuple[int, str]]:
         if not kept:
             start = number
         if piece.endswith("\\"):
-            kept += piece[:-1] + " "
+            kept += piece[:-1]
             continue
         kept += piece
         if kept.strip():
@@ -98,6 +99,8 @@ def logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def split_pairs(text: str, file: str, line: int) -> Line:
     """The key=value pairs of a logical line."""
+    if control := _CONTROL.search(text):
+        raise ConfigError(file, line, f"control character {control[0]!r} in the line")
     pairs = []
     at = 0
     while text[at:].strip():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import msgspec
 from gsched.config import gres, values
 from gsched.config.lexer import Line, Pair
 from gsched.config.types import NodeConfig
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*\Z", re.ASCII)
 
 #: accepted State= words -> what they mean here
 _STATES = {
@@ -136,7 +139,8 @@ class NodeTable:
         for name, hostname, addr, port in zip(names, hostnames, addrs, ports, strict=True):
             if name in self.nodes:
                 raise first.error(f'Duplicate NodeName "{name}"')
-            if name.upper() in {"ALL", "DEFAULT"}:
+            # Names become parts of paths, and end up in shell words.
+            if name.upper() in {"ALL", "DEFAULT"} or not _NAME.match(name):
                 raise first.error(f'"{name}" cannot be the name of a node')
             self.nodes[name] = NodeConfig(
                 name=name, hostname=hostname, addr=addr, port=port, **common

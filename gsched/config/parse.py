@@ -33,7 +33,7 @@ def load_config(path: str | None = None) -> Config:
             data = file.read(MAX_FILE + 1)
         if len(data) > MAX_FILE:
             raise OSError(None, f"it is larger than {MAX_FILE} bytes")
-        return found, data.decode("utf-8", "surrogateescape")
+        return found, data.decode("utf-8", "backslashreplace")
 
     try:
         name, text = read(main, "")
