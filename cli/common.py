@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, Protocol, TextIO
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TextIO
 
 if TYPE_CHECKING:
     from gsched.config import Config
@@ -57,8 +56,7 @@ class Reader(Protocol):
     def gid(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Streams:
+class Streams(NamedTuple):
     """Standard input, output and error of one run of a command, as text streams with `.buffer`."""
 
     stdin: TextIO

@@ -124,8 +124,8 @@ def heterogeneous() -> Refusal:
 
 # ---- PBS and LSF -------------------------------------------------------------------------------
 
-_PBS = re.compile(rb"^#PBS\b[ \t]*(.*)$", re.MULTILINE)
-_BSUB = re.compile(rb"^#BSUB\b[ \t]*(.*)$", re.MULTILINE)
+_PBS = rb"^#PBS\b[ \t]*(.*)$"
+_BSUB = rb"^#BSUB\b[ \t]*(.*)$"
 
 #: letters that mean the same as an option here; "" where there is nothing to do
 _PBS_LETTERS = {
@@ -178,7 +178,9 @@ def foreign_lines(script: bytes, file: str) -> list[tuple[Option, str | None]]:
         (_PBS, _PBS_LETTERS, _PBS_FLAGS),
         (_BSUB, _BSUB_LETTERS, _BSUB_FLAGS),
     ):
-        for found in pattern.finditer(script):
+        if b"#PBS" not in script and b"#BSUB" not in script:
+            return said
+        for found in re.finditer(pattern, script, re.MULTILINE):
             number = script.count(b"\n", 0, found.start()) + 1
             words = split(found[1].decode("utf-8", "surrogateescape"), file, number)
             for letter, value in _letters(words, letters, flags):

@@ -6,7 +6,6 @@ here, where the user's words and environment are at hand.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 from gsched.request import Refusal
@@ -15,8 +14,6 @@ from gsched.request import Refusal
 ALWAYS = ("SLURM_", "SPANK_")
 #: frames are limited; a kernel gives a program 2 MB of environment by default
 MAX_ENVIRONMENT = 8 << 20
-
-_NAME = re.compile(r"[^=\0]+\Z")
 
 
 def chosen(env: Mapping[str, str], export: str) -> dict[str, str]:
@@ -56,7 +53,7 @@ def packed(variables: Mapping[str, str]) -> bytes:
     parts = [
         f"{name}={value}".encode("utf-8", "surrogateescape")
         for name, value in variables.items()
-        if _NAME.match(name) and "\0" not in value
+        if name and "=" not in name and "\0" not in name + value
     ]
     data = b"\0".join(parts)
     if len(data) > MAX_ENVIRONMENT:

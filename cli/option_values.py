@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gsched import units
 from gsched.request import NICE_OFFSET_LIMIT, Options, Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """What some values need to be understood."""
 
     #: epoch seconds, for "now+1hour"
@@ -126,12 +125,13 @@ def nodes(options: Options, text: str, context: Context) -> None:
         raise Refusal(str(error), code=255) from None
 
 
-_LEADING_NUMBER = re.compile(r"\s*([+-]?[0-9]+)", re.ASCII)
+#: patterns are compiled when first used: most runs need none of them
+_LEADING_NUMBER = r"\s*([+-]?[0-9]+)"
 
 
 def _atoi(text: str) -> int:
     """A number as C reads it: what follows is not looked at, no digits are 0."""
-    found = _LEADING_NUMBER.match(text)
+    found = re.match(_LEADING_NUMBER, text, re.ASCII)
     # Python refuses to convert thousands of digits; twenty are more than any range here.
     return int(found[1][:20]) if found else 0
 
@@ -246,13 +246,11 @@ def hint(options: Options, text: str, context: Context) -> None:
 
 _FIRST = r"(?:\*|block|cyclic|arbitrary|plane(?:=[0-9]{1,9})?)"
 _LEVEL = r"(?:\*|block|cyclic|fcyclic)"
-_DISTRIBUTION = re.compile(
-    rf"{_FIRST}(?::{_LEVEL}){{0,2}}(?:,(?:no)?pack)?|(?:no)?pack", re.IGNORECASE
-)
+_DISTRIBUTION = rf"{_FIRST}(?::{_LEVEL}){{0,2}}(?:,(?:no)?pack)?|(?:no)?pack"
 
 
 def distribution(options: Options, text: str, context: Context) -> None:
-    if not _DISTRIBUTION.fullmatch(text):
+    if not re.fullmatch(_DISTRIBUTION, text, re.IGNORECASE):
         raise invalid("distribution")
     options.distribution = text.lower()
 
@@ -295,16 +293,15 @@ def wait_all_nodes(options: Options, text: str, context: Context) -> None:
     options.wait_all_nodes = int(text)
 
 
-_GPU_BIND = re.compile(
+_GPU_BIND = (
     r"(?:verbose,)?(?:closest|none|single:[0-9]+|per_task:[0-9]+"
     r"|map_gpu:[0-9]+(?:\*[0-9]+)?(?:,[0-9]+(?:\*[0-9]+)?)*"
-    r"|mask_gpu:(?:0x)?[0-9a-f]+(?:\*[0-9]+)?(?:,(?:0x)?[0-9a-f]+(?:\*[0-9]+)?)*)",
-    re.IGNORECASE,
+    r"|mask_gpu:(?:0x)?[0-9a-f]+(?:\*[0-9]+)?(?:,(?:0x)?[0-9a-f]+(?:\*[0-9]+)?)*)"
 )
 
 
 def gpu_bind(options: Options, text: str, context: Context) -> None:
-    if not _GPU_BIND.fullmatch(text):
+    if not re.fullmatch(_GPU_BIND, text, re.IGNORECASE):
         raise Refusal(f"Invalid --gpu-bind argument: {text}", code=255)
     options.gpu_bind = text
 
@@ -321,29 +318,25 @@ def gpu_freq(options: Options, text: str, context: Context) -> None:
 
 
 _GOVERNORS = r"(?:conservative|ondemand|performance|powersave|userspace|schedutil)"
-_CPU_FREQ = re.compile(
-    rf"{_FREQUENCY}(?:-{_FREQUENCY}(?::{_GOVERNORS})?)?(?::{_GOVERNORS})?|{_GOVERNORS}",
-    re.IGNORECASE,
-)
+_CPU_FREQ = rf"{_FREQUENCY}(?:-{_FREQUENCY}(?::{_GOVERNORS})?)?(?::{_GOVERNORS})?|{_GOVERNORS}"
 
 
 def cpu_freq(options: Options, text: str, context: Context) -> None:
-    if not _CPU_FREQ.fullmatch(text):
+    if not re.fullmatch(_CPU_FREQ, text, re.IGNORECASE):
         raise Refusal(
             f'unrecognized --cpu-freq argument "{text}"', "Invalid --cpu-freq argument", code=255
         )
     options.cpu_freq = text
 
 
-_MEM_BIND = re.compile(
+_MEM_BIND = (
     r"(?:(?:q|quiet|v|verbose),)?(?:(?:no|none|rank|local|sort|nosort|prefer|p|quiet|verbose)"
-    r"|map_mem:[0-9a-fx,*]+|mask_mem:[0-9a-fx,*]+)(?:,(?:prefer|p|sort|nosort))*",
-    re.IGNORECASE,
+    r"|map_mem:[0-9a-fx,*]+|mask_mem:[0-9a-fx,*]+)(?:,(?:prefer|p|sort|nosort))*"
 )
 
 
 def mem_bind(options: Options, text: str, context: Context) -> None:
-    if not _MEM_BIND.fullmatch(text):
+    if not re.fullmatch(_MEM_BIND, text, re.IGNORECASE):
         raise Refusal(f'unrecognized --mem-bind argument "{text}"', code=255)
     options.mem_bind = text
 

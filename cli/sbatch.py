@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from gsched.request import COMMAND_LINE, SCRIPT, Finished, Options, Refusal, finish
 from gsched_cli import directives, environ
@@ -27,8 +26,7 @@ MAX_SCRIPT = 4 << 20
 Said = list[tuple[Option, str | None]]
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """What only the submitting process knows of itself; a thin client sends it along."""
 
     umask: int
@@ -132,8 +130,7 @@ def _primary_group(uid: int) -> int | None:
         return None
 
 
-@dataclass
-class _Script:
+class _Script(NamedTuple):
     """The script and how the job shows it."""
 
     data: bytes
@@ -143,7 +140,7 @@ class _Script:
     file: str
     #: Command= ("" for --wrap and standard input)
     command: str = ""
-    args: list[str] = field(default_factory=list)
+    args: Sequence[str] = ()
 
 
 def run(

@@ -7,7 +7,8 @@ shown afterwards. Pure; costs a pass over the text.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from gsched.errors import message
 
@@ -16,8 +17,8 @@ GPU = "gpu"
 #: no machine or cluster of this century holds more
 MAX_GPUS = 1 << 20
 
-_COUNT = re.compile(r"([0-9]{1,9})([KMGTP]?)\Z", re.ASCII)
-_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z", re.ASCII)
+_COUNT = r"([0-9]{1,9})([KMGTP]?)\Z"
+_TYPE = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z"
 _UNIT = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
 WITH_AND_WITHOUT_TYPE = "Invalid GRES specification (with and without type identification)"
@@ -31,8 +32,7 @@ def _invalid() -> GresError:
     return GresError(message("ESLURM_INVALID_GRES"))
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRequest:
+class GpuRequest(msgspec.Struct, frozen=True):
     """GPUs asked for in one form."""
 
     count: int
@@ -43,7 +43,7 @@ class GpuRequest:
 
 
 def _count(text: str) -> int:
-    found = _COUNT.match(text)
+    found = re.match(_COUNT, text)
     if not found:
         raise _invalid()
     number = int(found[1]) * _UNIT[found[2]]
@@ -59,12 +59,12 @@ def _one(text: str) -> tuple[str, int]:
     if not colon:
         if text == "":
             return "", 1
-        if _COUNT.match(text):
+        if re.match(_COUNT, text):
             return "", _count(text)
-        if _TYPE.match(text):
+        if re.match(_TYPE, text):
             return text, 1
         raise _invalid()
-    if ":" in number or not _TYPE.match(kind):
+    if ":" in number or not re.match(_TYPE, kind):
         raise _invalid()
     return kind, _count(number)
 
@@ -123,7 +123,7 @@ def parse_tres_per_task(text: str) -> tuple[int, GpuRequest | None]:
     cpus, gpus = 0, None
     for item in filter(None, text.split(",")):
         name, separator, rest = item.partition("=")
-        if name == "cpu" and separator and _COUNT.match(rest):
+        if name == "cpu" and separator and re.match(_COUNT, rest):
             cpus = _count(rest)
         elif name == "gres/gpu" or name.startswith("gres/gpu:"):
             kind, number = _one(item.removeprefix("gres/gpu").lstrip(":="))

@@ -8,8 +8,9 @@ believed. Everything here is pure: no clock, no files, no names looked up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from gsched import hostlist
 from gsched.errors import message
@@ -51,8 +52,7 @@ class Refusal(Exception):
         self.remark = remark
 
 
-@dataclass(slots=True)
-class Options:
+class Options(msgspec.Struct):
     """Values of the allocation options; names as in JobSpec and Shape where they mean the same."""
 
     # who and where
@@ -166,13 +166,12 @@ class Options:
     test_only: bool = False
     ignore_pbs: bool = False
     #: options that have no effect in this release, in the order given
-    ignored: list[str] = field(default_factory=list)
+    ignored: list[str] = []
     #: option (its long name) -> where it was said last
-    origin: dict[str, int] = field(default_factory=dict)
+    origin: dict[str, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """A request put together: its spec and remarks for the user."""
 
     spec: JobSpec
@@ -361,8 +360,7 @@ def _shape(options: Options, warnings: list[str]) -> Shape:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Gpus:
+class _Gpus(NamedTuple):
     shape: Shape
     tres: dict[str, str]
 
@@ -448,8 +446,6 @@ def _read_gpus(options: Options, shape: Shape) -> _Gpus:
 
 
 def _replace(shape: Shape, **changes: object) -> Shape:
-    import msgspec
-
     return msgspec.structs.replace(shape, **changes)
 
 
