@@ -23,6 +23,10 @@ NAME = "sbatch"
 RETRIES = 15
 MAX_SCRIPT = 4 << 20
 
+SPEC_RESOURCES = (
+    "Ignoring -S since it's not allowed by configuration (AllowSpecResourcesUsage = No)"
+)
+
 Said = list[tuple[Option, str | None]]
 
 
@@ -203,6 +207,10 @@ def _run(
         options.verbose = 0
     apply(options, said, COMMAND_LINE, context)
 
+    if options.core_spec or options.thread_spec:
+        # Slurm says it as an error and goes on.
+        error(streams, NAME, SPEC_RESOURCES)
+        options.core_spec = options.thread_spec = 0
     finished = finish(options)
     for warning in finished.warnings:
         if not options.quiet:
