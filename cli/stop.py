@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from gsched.config import Config
+    from gsched_cli.common import Reader
 
 UNREACHABLE = "Unable to contact slurm controller (connect failure)"
 
@@ -28,3 +32,13 @@ def asking(question: Callable[[], T], prefix: str) -> T:
         return question()
     except ControllerDown:
         raise Stop(1, f"{prefix} {UNREACHABLE}\n") from None
+
+
+def cluster_config(reader: Reader, name: str) -> Config:
+    """The cluster's configuration; Stop with one sentence of command `name` if it is bad."""
+    from gsched.config import ConfigError
+
+    try:
+        return reader.config()
+    except (ConfigError, OSError) as problem:
+        raise Stop(1, f"{name}: fatal: {problem}\n") from None

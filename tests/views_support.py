@@ -330,3 +330,62 @@ def mixed_queue(offset: int = 5) -> FakeReader:
 
 def h100s(count: int = 8) -> list[Gpu]:
     return [Gpu(f"GPU-{n}", "h100", n) for n in range(count)]
+
+
+PEER_CONF = """\
+ClusterName=peer
+SlurmctldHost=vm(127.0.0.1)
+SlurmctldPort=23000
+SlurmUser=root
+StateSaveLocation=/tmp/peer/state
+SlurmctldPidFile=/tmp/peer/run/slurmctld.pid
+GresTypes=gpu
+DefMemPerCPU=2000
+PreemptMode=REQUEUE
+PreemptType=preempt/qos
+NodeName=DEFAULT CPUs=16 Sockets=2 CoresPerSocket=8 RealMemory=64000 Gres=gpu:h100:8
+NodeName=node1 NodeAddr=127.0.0.1 Port=23101 Feature=h100,rackA
+NodeName=node2 NodeAddr=127.0.0.1 Port=23102 Feature=h100,rackA
+NodeName=node3 NodeAddr=127.0.0.1 Port=23103 Feature=h100,rackB
+NodeName=node4 NodeAddr=127.0.0.1 Port=23104 Feature=h100,rackB
+PartitionName=gpu Nodes=node[1-4] Default=YES MaxTime=7-00:00:00 DefaultTime=01:00:00 State=UP
+PartitionName=debug Nodes=node1 MaxTime=00:30:00 DefaultTime=00:10:00 PriorityJobFactor=10
+"""
+
+
+def peer_config() -> object:
+    """The configuration that the transcripts were recorded with."""
+    from gsched.config import parse_config
+
+    return parse_config({"slurm.conf": PEER_CONF})
+
+
+#: 2026-11-29T13:54:38 UTC, when the views of nodes were recorded
+T_NODES = 1795960478
+
+
+def peer_cluster() -> FakeReader:
+    """The nodes of transcript 034: node1 full, node2 partly, node3 drained, node4 down."""
+    flags = [NodeFlag.NONE, NodeFlag.NONE, NodeFlag.DRAIN, NodeFlag.DOWN]
+    reasons = ["", "", "disk full", "no power"]
+    nodes = [
+        Node(
+            f"node{at + 1}",
+            flags[at],
+            reason=reasons[at],
+            reason_time=T_NODES if reasons[at] else 0,
+            gpus=h100s(),
+            cpus=16,
+            mem_mb=64000,
+            version="26.05.3",
+            arch="x86_64",
+        )
+        for at in range(4)
+    ]
+    use = [
+        NodeUse("node1", 16, 32000, 255, 1, 0, 13, 22727),
+        NodeUse("node2", 1, 2000, 7, 1, 0, 13, 22727),
+        NodeUse("node3", 0, 0, 0, 0, 0, 14, 22724),
+        NodeUse("node4", 0, 0, 0, 0, 0, 0, 22724),
+    ]
+    return FakeReader([], {}, nodes, use, clock=T_NODES, conf=peer_config())

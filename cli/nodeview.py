@@ -1,0 +1,275 @@
+"""What the commands show of a node: its configuration, its record and its use put together."""
+
+from __future__ import annotations
+
+from gsched.config import Config, NodeConfig
+from gsched.model.node import Node, NodeUse
+from gsched.model.states import NodeFlag
+from gsched_cli.jobview import cpu_id_text
+from gsched_cli.text import megabytes
+
+_BUSY = frozenset({"ALLOCATED", "MIXED"})
+_COMPACT = {
+    "UNKNOWN": "unk",
+    "DOWN": "down",
+    "IDLE": "idle",
+    "ALLOCATED": "alloc",
+    "MIXED": "mix",
+    "FUTURE": "futr",
+    "COMPLETING": "comp",
+    "DRAINED": "drain",
+    "DRAINING": "drng",
+    "FAIL": "fail",
+    "FAILING": "failg",
+    "ALLOCATED+": "alloc+",
+}
+#: Slurm's numbers, which decide the order of states in `sinfo`
+_BASE_RANK = {"UNKNOWN": 0, "DOWN": 1, "IDLE": 2, "ALLOCATED": 3, "MIXED": 5, "FUTURE": 6}
+_FLAG_RANK = {"DRAIN": 0x200, "COMPLETING": 0x400, "NOT_RESPONDING": 0x800, "FAIL": 0x2000}
+
+
+class NodeView:
+    """A node as users see it."""
+
+    __slots__ = ("base", "conf", "flags", "node", "use")
+
+    def __init__(self, conf: NodeConfig, node: Node | None, use: NodeUse | None) -> None:
+        self.conf = conf
+        self.node = node if node is not None else Node(conf.name)
+        self.use = use if use is not None else NodeUse(conf.name)
+        #: base state in Slurm's capitals
+        self.base = self._base()
+        #: what is said beside it, in the order Slurm lists it
+        self.flags = self._flags()
+
+    def _base(self) -> str:
+        flags, use = self.node.flags, self.use
+        if flags & NodeFlag.FUTURE:
+            return "FUTURE"
+        if flags & NodeFlag.DOWN:
+            return "DOWN"
+        if flags & NodeFlag.UNKNOWN:
+            return "UNKNOWN"
+        # Of jobs that have ended only COMPLETING is left, though they still hold their share.
+        if use.jobs <= use.completing or not use.cpus_alloc:
+            return "IDLE"
+        return "ALLOCATED" if use.cpus_alloc >= self.cpus else "MIXED"
+
+    def _flags(self) -> tuple[str, ...]:
+        flags = self.node.flags
+        found = []
+        if self.use.completing:
+            found.append("COMPLETING")
+        if flags & NodeFlag.DRAIN:
+            found.append("DRAIN")
+        if flags & NodeFlag.FAIL:
+            found.append("FAIL")
+        if flags & (NodeFlag.NOT_RESPONDING | NodeFlag.UNKNOWN) and self.base != "FUTURE":
+            found.append("NOT_RESPONDING")
+        return tuple(found)
+
+    @property
+    def name(self) -> str:
+        return self.conf.name
+
+    @property
+    def full_state(self) -> str:
+        """As `scontrol show node`: "MIXED+DRAIN"."""
+        return "+".join((self.base, *self.flags))
+
+    @property
+    def _word(self) -> str:
+        busy = self.base in _BUSY or "COMPLETING" in self.flags
+        if "FAIL" in self.flags:
+            return "FAILING" if busy else "FAIL"
+        if "DRAIN" in self.flags:
+            return "DRAINING" if busy else "DRAINED"
+        if "COMPLETING" in self.flags:
+            if self.base == "IDLE":
+                return "COMPLETING"
+            if self.base == "ALLOCATED":
+                return "ALLOCATED+"
+        return self.base
+
+    @property
+    def _suffix(self) -> str:
+        return "" if self.responding else "*"
+
+    @property
+    def responding(self) -> bool:
+        return "NOT_RESPONDING" not in self.flags
+
+    @property
+    def state_compact(self) -> str:
+        """As `sinfo`: "mix", "drng", "down*"."""
+        return _COMPACT[self._word] + self._suffix
+
+    @property
+    def state_long(self) -> str:
+        """As `sinfo -l`: "mixed", "draining", "down*"."""
+        return self._word.lower() + self._suffix
+
+    @property
+    def state_complete(self) -> str:
+        """As `sinfo -O statecomplete`: "mixed+drain"."""
+        return self.full_state.lower()
+
+    @property
+    def rank(self) -> int:
+        """The place of its state in Slurm's order of states."""
+        return _BASE_RANK[self.base] + sum(_FLAG_RANK[flag] for flag in self.flags)
+
+    def in_state(self, word: str) -> bool:
+        """Whether a word of `sinfo -t` (upper case) is true of it."""
+        base, flags = self.base, self.flags
+        busy = base in _BUSY or "COMPLETING" in flags
+        answers = {
+            "ALLOC": base == "ALLOCATED",
+            "MIX": base == "MIXED",
+            "IDLE": base == "IDLE",
+            "DOWN": base == "DOWN",
+            "UNK": base == "UNKNOWN",
+            "FUTR": base == "FUTURE",
+            "COMP": "COMPLETING" in flags,
+            "DRAIN": "DRAIN" in flags,
+            "DRAINED": "DRAIN" in flags and not busy,
+            "DRAINING": "DRAIN" in flags and busy,
+            "FAIL": "FAIL" in flags,
+            "FAILING": "FAIL" in flags and busy,
+            "NO_RESPOND": not self.responding,
+        }
+        return answers.get(word, False)
+
+    # ---- what it has, what is used -----------------------------------------------------
+
+    @property
+    def cpus(self) -> int:
+        return self.conf.cpus
+
+    @property
+    def available(self) -> bool:
+        """Whether what is not allocated could be."""
+        return self.base in ("IDLE", "ALLOCATED", "MIXED") and not {"DRAIN", "FAIL"} & set(
+            self.flags
+        )
+
+    @property
+    def cpu_counts(self) -> tuple[int, int, int]:
+        """CPUs (allocated, idle, other)."""
+        used = min(self.use.cpus_alloc, self.cpus)
+        rest = self.cpus - used
+        return (used, rest, 0) if self.available else (used, 0, rest)
+
+    @property
+    def gres(self) -> str:
+        """ "gpu:h100:8"; "(null)" for none."""
+        return self.conf.gres_text or "(null)"
+
+    @property
+    def gres_used(self) -> str:
+        """ "gpu:h100:2(IDX:0-1)": how many of each type, and which bits."""
+        used = self.use.gpus_alloc
+        if not self.conf.gpu_types:
+            return "gpu:0"
+        parts = []
+        for kind, bits in self._bits_by_type().items():
+            here = used & bits
+            index = cpu_id_text(here) or "N/A"
+            name = f"gpu:{kind}" if kind else "gpu"
+            parts.append(f"{name}:{here.bit_count()}(IDX:{index})")
+        return ",".join(parts)
+
+    @property
+    def gpu_counts(self) -> dict[str, int]:
+        """Allocated GPUs by type."""
+        used = self.use.gpus_alloc
+        counts = {kind: (used & bits).bit_count() for kind, bits in self._bits_by_type().items()}
+        return {kind: n for kind, n in counts.items() if n}
+
+    def _bits_by_type(self) -> dict[str, int]:
+        """Type -> its bits. Where the node has not told its GPUs, as the configuration counts
+        them."""
+        bits = dict.fromkeys(self.conf.gpu_types, 0)
+        if self.node.gpus:
+            for place, gpu in enumerate(self.node.gpus):
+                kind = gpu.type if gpu.type in bits else next(iter(bits), gpu.type)
+                bits[kind] = bits.get(kind, 0) | 1 << place
+            return bits
+        place = 0
+        for kind, count in self.conf.gpu_types.items():
+            bits[kind] = ((1 << count) - 1) << place
+            place += count
+        return bits
+
+    @property
+    def features(self) -> str:
+        return ",".join(self.conf.features) or "(null)"
+
+    @property
+    def active_features(self) -> str:
+        return self.node.features or self.features
+
+    @property
+    def load(self) -> str:
+        load = self.use.cpu_load
+        return "N/A" if load < 0 else f"{load / 100:.2f}"
+
+    @property
+    def free_memory(self) -> str:
+        return "N/A" if self.use.free_mem_mb < 0 else str(self.use.free_mem_mb)
+
+    @property
+    def reason(self) -> str:
+        return self.node.reason or self.conf.reason
+
+    @property
+    def configured_tres(self) -> str:
+        types = {kind: n for kind, n in self.conf.gpu_types.items() if kind}
+        return tres_text(self.cpus, self.conf.real_memory, None, self.conf.gpus, types)
+
+    @property
+    def allocated_tres(self) -> str:
+        use = self.use
+        if not use.cpus_alloc:
+            return ""
+        counts = self.gpu_counts
+        parts = [f"cpu={use.cpus_alloc}"]
+        if use.mem_alloc_mb:
+            parts.append(f"mem={megabytes(use.mem_alloc_mb)}")
+        parts += _gpu_parts(sum(counts.values()), counts)
+        return ",".join(parts)
+
+
+def tres_text(cpus: int, mb: int, nodes: int | None, gpus: int, types: dict[str, int]) -> str:
+    """What a node or partition has, as TRES text; billing counts the CPUs."""
+    parts = [f"cpu={cpus}", f"mem={megabytes(mb)}"]
+    if nodes is not None:
+        parts.append(f"node={nodes}")
+    parts.append(f"billing={cpus}")
+    return ",".join(parts + _gpu_parts(gpus, types))
+
+
+def _gpu_parts(total: int, types: dict[str, int]) -> list[str]:
+    if not total:
+        return []
+    return [f"gres/gpu={total}"] + [f"gres/gpu:{k}={n}" for k, n in sorted(types.items()) if k]
+
+
+def node_views(
+    config: Config, nodes: list[Node], use: list[NodeUse], future: bool = False
+) -> list[NodeView]:
+    """The configured nodes in the order of the file; nodes for later only with `future`."""
+    records = {node.name: node for node in nodes}
+    used = {item.name: item for item in use}
+    views = [NodeView(c, records.get(n), used.get(n)) for n, c in config.nodes.items()]
+    return [view for view in views if future or view.base != "FUTURE"]
+
+
+def user_name(uid: int) -> str:
+    """The user's name, or the number where there is none."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
