@@ -39,15 +39,23 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "'$(PYTHON) -m venv' failed (Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 
+# A module that is gone from the source must not come back from an earlier build.
+define fresh
+	@[ ! -d build ] || find build -path 'build/lib*' -name '*.py' -delete
+endef
+
 $(VENV)/.installed: $(SOURCES) | $(VENV)/bin/python
+	$(fresh)
 	$(PIP) install -q .
 	@touch $@
 
 $(VENV)/.tested: $(SOURCES) | $(VENV)/bin/python
+	$(fresh)
 	$(PIP) install -q '.[test]'
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.linted: $(SOURCES) | $(VENV)/bin/python
+	$(fresh)
 	$(PIP) install -q '.[test,lint]'
 	@touch $(VENV)/.installed $(VENV)/.tested $@
 
