@@ -25,7 +25,8 @@ _WORDS = {
     _core.BEHIND: "Priority",
     _core.BEGIN: "BeginTime",
     _core.NODES_DOWN: (
-        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
+        "partitions"
     ),
     _core.NEVER: "BadConstraints",
 }
@@ -375,7 +376,7 @@ class Cluster:
         decided = self._core.schedule(now, max_starts, max_test)
         starts: list[Placement] = []
         for start in decided.starts:
-            job_id, ordinal = divmod(start.key, _ROWS)
+            job_id = start.key // _ROWS
             if job_id in self._alloc_key:
                 # Another partition of the same job was started in this very pass.
                 self._core.release(start.key)

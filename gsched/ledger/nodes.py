@@ -81,7 +81,7 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
         (name, Welcome(led.meta.epoch, msg.session, led.meta.cluster, heartbeat_s=heartbeat))
     )
     out.schedule = True
-    reconcile(led, name, msg.attempts, now, out)
+    reconcile(led, name, msg.attempts, True, now, out)
 
 
 def _refusal(led: Ledger, name: str, msg: Register) -> str:
@@ -198,7 +198,10 @@ def _report(led: Ledger, name: str, msg: Report, now: float, out: Outcome) -> No
         live.seen = max(live.seen, min(msg.seen, live.last_order))
         while live.unacked and live.unacked[0][0].n <= live.seen:
             live.unacked.popleft()
-    reconcile(led, name, msg.attempts, now, out)
+    # A report that was made before the last order, however late it comes, says nothing about
+    # what that order brought.
+    settled = msg.epoch == led.meta.epoch and msg.seen == live.last_order
+    reconcile(led, name, msg.attempts, settled, now, out)
 
 
 def _faults(led: Ledger, node: Node, faults: dict[str, str], now: float, out: Outcome) -> None:
@@ -218,13 +221,16 @@ def _faults(led: Ledger, node: Node, faults: dict[str, str], now: float, out: Ou
 
 
 def reconcile(
-    led: Ledger, name: str, attempts: list[AttemptReport], now: float, out: Outcome
+    led: Ledger,
+    name: str,
+    attempts: list[AttemptReport],
+    settled: bool,
+    now: float,
+    out: Outcome,
 ) -> None:
-    """Compares what a node holds with what it should hold; the difference becomes orders."""
-    live = led.live[name]
+    """Takes in what a node holds. Where the report has seen the last order (`settled`), it is
+    compared with what the node should hold, and the difference becomes orders."""
     parts = led.parts[name]
-    # What is still on its way to the node would only be doubled by comparing.
-    settled = not live.unacked
     held: set[tuple[int, int]] = set()
     for rep in attempts:
         held.add((rep.job_id, rep.attempt))

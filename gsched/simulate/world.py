@@ -1,0 +1,196 @@
+"""A whole cluster in one process under a virtual clock, with faults: for the tests.
+
+The controller's ledger, its scheduling and the nodes' agents are the production ones; network,
+disks, processes and jobs are played here. The same seed gives the same history. What jobs really
+did is written down apart from what the ledger believes, so that both can be compared.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gsched.config import Config
+from gsched.simulate.client import Client
+from gsched.simulate.controller import Controller, Disk
+from gsched.simulate.node import SimNode
+
+#: one-way delay of a message, seconds: (least, most)
+DELAY = (0.0005, 0.02)
+
+
+@dataclass
+class Faults:
+    """Probabilities and rates while the weather is bad; all zero: a calm world."""
+
+    #: per message
+    lose: float = 0.0
+    double: float = 0.0
+    #: a delay of up to `late_s` instead of a usual one
+    late: float = 0.0
+    late_s: float = 5.0
+    #: per batch: the controller dies before its commit; after it, before anything is sent
+    die_before_commit: float = 0.0
+    die_after_commit: float = 0.0
+    #: per action of an agent: the daemon dies before carrying it out
+    daemon_dies: float = 0.0
+    #: per virtual second
+    node_reboots: float = 0.0
+    partitions: float = 0.0
+    supervisor_dies: float = 0.0
+    second_controller: float = 0.0
+    clock_jumps: float = 0.0
+    disk_full: float = 0.0
+    node_disk_full: float = 0.0
+
+
+@dataclass
+class Run:
+    """One real start of a job's script."""
+
+    job_id: int
+    attempt: int
+    node: str
+    gpus: tuple[str, ...]
+    start: float
+    #: None while it runs
+    end: float | None = None
+
+
+@dataclass
+class World:
+    """Events in time order; everything else hangs on it."""
+
+    config: Config
+    seed: int
+    faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.now = 1_000_000.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self.runs: list[Run] = []
+        self.history: list[str] = []
+        #: nodes that no message reaches until the time given
+        self.cut_off: dict[str, float] = {}
+        self.disk = Disk()
+        self.controller: Controller | None = None
+        self.old_controllers: list[Controller] = []
+        self.nodes = {name: SimNode(self, name) for name in self.config.nodes}
+        self.client = Client(self)
+        self.calm = False
+        #: how far the controller's wall clock is off
+        self.wall_offset = 0.0
+        self.start_controller()
+        for node in self.nodes.values():
+            node.boot()
+
+    # ---- time -----------------------------------------------------------------------------
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        """Schedules an event."""
+        self._sequence += 1
+        heapq.heappush(self._events, (max(when, self.now), self._sequence, what))
+
+    def run_until(self, end: float, check: Callable[[], bool] | None = None) -> None:
+        """Plays events up to virtual time `end`, or until `check` says that it is enough."""
+        while self._events and self._events[0][0] <= end:
+            self.now, _, what = heapq.heappop(self._events)
+            what()
+            if check is not None and check():
+                return
+        self.now = max(self.now, end)
+
+    def chance(self, probability: float) -> bool:
+        """True with that probability, never in calm weather."""
+        return not self.calm and probability > 0 and self.random.random() < probability
+
+    def note(self, text: str) -> None:
+        """A line of the history, shown when a test fails."""
+        self.history.append(f"{self.now - 1_000_000:9.4f} {text}")
+
+    # ---- network ----------------------------------------------------------------------------
+
+    def send(self, node: str, deliver: Callable[[], None]) -> None:
+        """Carries a message between the controller and a node, or does not."""
+        if self.cut_off.get(node, 0) > self.now or self.chance(self.faults.lose):
+            return
+        copies = 2 if self.chance(self.faults.double) else 1
+        for _ in range(copies):
+            delay = self.random.uniform(*DELAY)
+            if self.chance(self.faults.late):
+                delay = self.random.uniform(0, self.faults.late_s)
+            self.at(self.now + delay, deliver)
+
+    # ---- controller ---------------------------------------------------------------------------
+
+    def start_controller(self) -> None:
+        """A controller process takes the state (raising the epoch)."""
+        self.controller = Controller(self, self.disk)
+        self.note(f"controller starts, epoch {self.controller.ledger.meta.epoch}")
+        self.controller.begin()
+
+    def controller_died(self, who: Controller) -> None:
+        """Another one is started some time later."""
+        if who is self.controller:
+            self.note("controller dies")
+            self.controller = None
+            self.at(self.now + self.random.uniform(0.1, 8.0), self._restart)
+
+    def _restart(self) -> None:
+        if self.controller is None:
+            self.start_controller()
+
+    # ---- weather --------------------------------------------------------------------------------
+
+    def weather(self, until: float) -> None:
+        """Rolls the dice of the per-second faults up to `until`; then the weather is calm."""
+        if self.now >= until:
+            self.calm = True
+            self.cut_off.clear()
+            self.note("calm from here")
+            return
+        faults, rnd = self.faults, self.random
+        for name, node in self.nodes.items():
+            if self.chance(faults.node_reboots):
+                node.reboot()
+            if self.chance(faults.partitions):
+                self.cut_off[name] = self.now + rnd.uniform(1, 60)
+                self.note(f"{name} cut off until {self.cut_off[name] - 1_000_000:.1f}")
+            if self.chance(faults.supervisor_dies):
+                node.kill_a_supervisor()
+            if self.chance(faults.node_disk_full):
+                node.disk_full_until = self.now + rnd.uniform(1, 10)
+        if self.controller is not None:
+            if self.chance(faults.second_controller):
+                self.note("a second controller takes over; the old one does not know")
+                old = self.controller
+                old.disk = self.disk.copy()
+                self.old_controllers.append(old)
+                self.start_controller()
+            elif self.chance(faults.clock_jumps):
+                self.wall_offset = rnd.uniform(-500, 500)
+                self.note("the wall clock jumps")
+            elif self.chance(faults.disk_full):
+                self.disk.full_until = self.now + rnd.uniform(0.5, 5)
+                self.note("the controller's disk is full")
+        self.at(self.now + 1.0, lambda: self.weather(until))
+
+    # ---- what really happened --------------------------------------------------------------------
+
+    def started(self, job_id: int, attempt: int, node: str, gpus: tuple[str, ...]) -> Run:
+        """A script really starts. Raises AssertionError where that must not be."""
+        self.note(f"{node}: job {job_id} attempt {attempt} runs on {','.join(gpus)}")
+        for run in self.runs:
+            if run.job_id == job_id and run.attempt == attempt:
+                raise AssertionError(f"job {job_id} attempt {attempt} was started twice")
+            if run.end is None and run.node == node and set(run.gpus) & set(gpus):
+                raise AssertionError(
+                    f"{node}: jobs {run.job_id} and {job_id} run on the same GPU at once"
+                )
+        run = Run(job_id, attempt, node, gpus, self.now)
+        self.runs.append(run)
+        return run

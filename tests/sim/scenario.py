@@ -1,0 +1,157 @@
+"""Random histories of a small cluster: jobs, cancels, bad weather, then calm, then the account."""
+
+from __future__ import annotations
+
+import random
+
+from gsched.config import parse_config
+from gsched.model import JobSpec, JobState, Shape
+from gsched.simulate.world import Faults, World
+
+CONF = """
+ClusterName=sim
+SlurmctldHost=ctl(127.0.0.1)
+SlurmdTimeout={timeout}
+BatchStartTimeout=10
+MinJobAge=100000
+ReturnToService=2
+GresTypes=gpu
+DefMemPerCPU=1000
+NodeName=n[1-4] CPUs=8 Sockets=2 CoresPerSocket=4 RealMemory=16000 Gres=gpu:h100:4
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP
+"""
+
+CONFIG = parse_config({"slurm.conf": CONF.format(timeout=30)})
+CONFIG_PROOF = parse_config(
+    {"slurm.conf": CONF.format(timeout=30) + "RequeueFence=proof\n"}
+)
+
+#: seconds of bad weather, then at most this many until everything has ended
+STORM_S = 60.0
+CALM_S = 1500.0
+
+
+def random_faults(rnd: random.Random) -> Faults:
+    """Some of the faults, some of the time: all at once would hide what each one does."""
+    def maybe(value: float, often: float = 0.35) -> float:
+        return rnd.uniform(0, value) if rnd.random() < often else 0.0
+
+    return Faults(
+        lose=maybe(0.3),
+        double=maybe(0.3),
+        late=maybe(0.3),
+        late_s=rnd.uniform(0.1, 20),
+        die_before_commit=maybe(0.03),
+        die_after_commit=maybe(0.03),
+        daemon_dies=maybe(0.02),
+        node_reboots=maybe(0.03),
+        partitions=maybe(0.05),
+        supervisor_dies=maybe(0.05),
+        second_controller=maybe(0.03),
+        clock_jumps=maybe(0.1),
+        disk_full=maybe(0.05),
+        node_disk_full=maybe(0.05),
+    )
+
+
+def random_spec(rnd: random.Random) -> JobSpec:
+    kind = rnd.random()
+    if kind < 0.5:
+        shape = Shape(gpus_per_node=rnd.randint(1, 4))
+    elif kind < 0.75:
+        nodes = rnd.randint(2, 4)
+        shape = Shape(
+            min_nodes=nodes, max_nodes=nodes, nodes_set=True, gpus_per_node=rnd.randint(1, 4)
+        )
+    else:
+        shape = Shape(ntasks=rnd.randint(1, 6))
+    limit = rnd.choice([None, 60, 120, 3])
+    return JobSpec(name="j", shape=shape, time_limit=limit, requeue=rnd.random() < 0.8)
+
+
+def play(seed: int, *, proof: bool = False, storm_s: float = STORM_S) -> World:
+    """One history; raises AssertionError with the seed where something is lost or doubled."""
+    rnd = random.Random(seed)
+    world = World(CONFIG_PROOF if proof else CONFIG, seed, random_faults(rnd))
+    world.weather(world.now + storm_s)
+    for _ in range(rnd.randint(5, 25)):
+        spec = random_spec(rnd)
+        duration, code = rnd.choice([0.05, 1.0, 5.0, 20.0]), rnd.choice([0, 0, 0, 1, 42])
+        when = world.now + rnd.uniform(0, storm_s)
+        world.at(
+            when,
+            lambda s=spec, d=duration, c=code: world.client.submit(s, d, c),  # type: ignore[misc]
+        )
+    for _ in range(rnd.randint(0, 6)):
+        pick = rnd.random()
+
+        def cancel(pick: float = pick) -> None:
+            ids = sorted(world.client.jobs)
+            if ids:
+                world.client.cancel(ids[int(pick * len(ids))])
+
+        world.at(world.now + rnd.uniform(0, storm_s), cancel)
+    try:
+        start = world.now
+        world.run_until(start + storm_s)
+        world.calm = True
+        world.run_until(start + storm_s + CALM_S, lambda: finished(world))
+        account(world)
+    except Exception as error:
+        tail = "\n".join(world.history[-120:])
+        raise AssertionError(f"seed {seed}: {error!r}\n{tail}") from error
+    return world
+
+
+def finished(world: World) -> bool:
+    """Whether nothing is left to do (checked after every event: kept cheap)."""
+    controller = world.controller
+    if not world.calm or controller is None or not controller.alive or not world.client.idle:
+        return False
+    ledger = controller.ledger
+    if any(ledger.parts.values()):
+        return False
+    return all(job.finished and not job.completing for job in ledger.jobs.values()) or all(
+        job.finished or job.held for job in ledger.jobs.values()
+    )
+
+
+def account(world: World) -> None:
+    """Compares what the ledger says with what was promised and with what really happened."""
+    assert world.controller is not None and world.controller.alive, "no controller at the end"
+    world.controller.check_reload()
+    ledger = world.controller.ledger
+    assert world.client.idle, "a request was never answered"
+    assert not world.client.refused, world.client.refused
+    by_job: dict[int, list[float]] = {}
+    for run in world.runs:
+        by_job.setdefault(run.job_id, []).append(run.start)
+    for job_id, told in world.client.jobs.items():
+        job = ledger.jobs.get(job_id)
+        assert job is not None, f"acknowledged job {job_id} is lost"
+        runs = [run for run in world.runs if run.job_id == job_id]
+        if job.held and not job.finished:
+            assert "launch failed" in job.reason, f"job {job_id} is held: {job.reason}"
+            continue
+        assert job.finished, f"job {job_id} never ended: {job.state.name} {job.alloc}"
+        if job.state == JobState.COMPLETED:
+            assert told.exit_code == 0 and job.wstatus == 0, f"job {job_id} {job.wstatus}"
+        elif job.state == JobState.FAILED:
+            assert job.wstatus == told.exit_code << 8 and told.exit_code, f"job {job_id}"
+        elif job.state == JobState.TIMEOUT:
+            assert job.time_limit and told.duration > job.time_limit, f"job {job_id} timed out"
+        elif job.state == JobState.CANCELLED:
+            assert told.cancelled, f"job {job_id} was cancelled by nobody"
+        elif job.state == JobState.NODE_FAIL:
+            assert job.spec.requeue is False, f"job {job_id} was not queued again"
+        else:
+            raise AssertionError(f"job {job_id} ended as {job.state.name}")
+        if told.cancelled:
+            assert job.state == JobState.CANCELLED, f"job {job_id}: cancel acknowledged, {job.state}"
+        if job.state in (JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT):
+            assert runs, f"job {job_id} ended and never ran"
+            assert runs[-1].attempt == job.attempt, f"job {job_id}: another attempt was counted"
+            whole = [r for r in runs if r.end is not None and r.attempt == job.attempt]
+            assert len(whole) == 1
+        assert len({r.attempt for r in runs}) == len(runs)
+    assert not any(run.end is None for run in world.runs), "something still runs"
