@@ -54,6 +54,10 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
         if msg.attempts:
             _alarm(led, node, why, now, out)
         return
+    if live.session == msg.session:
+        # Doubled on the way: the numbering of a session's orders must never start again.
+        out.messages.append((name, _welcome(led, msg)))
+        return
     live.session = msg.session
     live.last_order = live.seen = 0
     live.unacked.clear()
@@ -76,12 +80,15 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
     led.put_node(node, out)
     led.cluster.node_changed(node)
     led.cluster.set_usable(name, led.node_up(name))
-    heartbeat = max(1, min(10, led.config.slurmd_timeout // 3)) if led.config.slurmd_timeout else 10
-    out.messages.append(
-        (name, Welcome(led.meta.epoch, msg.session, led.meta.cluster, heartbeat_s=heartbeat))
-    )
+    out.messages.append((name, _welcome(led, msg)))
     out.schedule = True
     reconcile(led, name, msg.attempts, True, now, out)
+
+
+def _welcome(led: Ledger, msg: Register) -> Welcome:
+    timeout = led.config.slurmd_timeout
+    heartbeat = max(1, min(10, timeout // 3)) if timeout else 10
+    return Welcome(led.meta.epoch, msg.session, led.meta.cluster, heartbeat_s=heartbeat)
 
 
 def _refusal(led: Ledger, name: str, msg: Register) -> str:

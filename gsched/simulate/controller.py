@@ -72,6 +72,8 @@ class Controller:
         self.ledger = disk.load(world)
         check(self.ledger)
         self.alive = True
+        #: stopped in the middle: nothing happens until it goes on
+        self.frozen = False
         # As the real one: the wall clock at the start, never before what was persisted, then
         # monotonic time. Only the start sees what the wall clock did meanwhile.
         self._base = max(self.ledger.meta.last_now, world.now + world.wall_offset) - world.now
@@ -101,7 +103,7 @@ class Controller:
 
     def _turn(self) -> None:
         self._woken = False
-        if not self.alive:
+        if not self.alive or self.frozen:
             return
         world = self.world
         now = world.now + self._base

@@ -53,6 +53,11 @@ class SimNode:
         self.start_daemon()
 
     @property
+    def known_epoch(self) -> int:
+        """Highest epoch that it would not go below, also after a crash."""
+        return max(_IDENTITY.decode(self.identity).epochs.values(), default=0)
+
+    @property
     def _now_ms(self) -> int:
         return int(self.world.now * 1000)
 
@@ -190,7 +195,12 @@ class SimNode:
         conf = self.world.config.nodes[self.name]
         types = [kind for kind, count in conf.gpu_types.items() for _ in range(count)]
         gpus = [
-            Gpu(f"GPU-{self.name}-{i}", kind, i, links=[0 if i == j else 18 for j in range(len(types))])
+            Gpu(
+                f"GPU-{self.name}-{i}",
+                kind,
+                i,
+                links=[0 if i == j else 18 for j in range(len(types))],
+            )
             for i, kind in enumerate(types)
         ]
         return Register(
@@ -219,9 +229,7 @@ class SimNode:
 
     def _spawn(self, key: words.Key, record: words.Record) -> None:
         duration, exit_code, _ = self.scripts[key].decode().split()
-        run = self.world.started(
-            key.job_id, key.attempt, self.name, tuple(record.launch.gpu_uuids)
-        )
+        run = self.world.started(key.job_id, key.attempt, self.name, tuple(record.launch.gpu_uuids))
         limit = record.launch.limit_s
         length, wstatus, cause = float(duration), int(exit_code) << 8, ""
         if limit and length > limit:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gsched.config import Config
+from gsched.ledger import Tick
 from gsched.simulate.client import Client
 from gsched.simulate.controller import Controller, Disk
 from gsched.simulate.node import SimNode
@@ -78,7 +79,6 @@ class World:
         self.cut_off: dict[str, float] = {}
         self.disk = Disk()
         self.controller: Controller | None = None
-        self.old_controllers: list[Controller] = []
         self.nodes = {name: SimNode(self, name) for name in self.config.nodes}
         self.client = Client(self)
         self.calm = False
@@ -144,6 +144,29 @@ class World:
         if self.controller is None:
             self.start_controller()
 
+    def _second_controller(self) -> None:
+        """The controller's host freezes; another one takes the state over; the old one comes back,
+        knows nothing of it and goes on. (Both at once on one state is what the lock prevents; a
+        node that has not heard of the new one yet cannot tell them apart.)"""
+        old = self.controller
+        assert old is not None
+        self.note("the controller freezes; a second one takes over")
+        old.frozen = True
+        old.disk = self.disk.copy()
+        self.start_controller()
+        assert self.controller is not None
+        epoch = self.controller.ledger.meta.epoch + 1
+
+        def thaw() -> None:
+            if all(node.known_epoch >= epoch for node in self.nodes.values()):
+                self.note("the frozen controller goes on")
+                old.frozen = False
+                old.receive(Tick())
+            else:
+                self.at(self.now + 1.0, thaw)
+
+        self.at(self.now + 1.0, thaw)
+
     # ---- weather --------------------------------------------------------------------------------
 
     def weather(self, until: float) -> None:
@@ -166,11 +189,7 @@ class World:
                 node.disk_full_until = self.now + rnd.uniform(1, 10)
         if self.controller is not None:
             if self.chance(faults.second_controller):
-                self.note("a second controller takes over; the old one does not know")
-                old = self.controller
-                old.disk = self.disk.copy()
-                self.old_controllers.append(old)
-                self.start_controller()
+                self._second_controller()
             elif self.chance(faults.clock_jumps):
                 self.wall_offset = rnd.uniform(-500, 500)
                 self.note("the wall clock jumps")

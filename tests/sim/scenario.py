@@ -22,9 +22,7 @@ PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP
 """
 
 CONFIG = parse_config({"slurm.conf": CONF.format(timeout=30)})
-CONFIG_PROOF = parse_config(
-    {"slurm.conf": CONF.format(timeout=30) + "RequeueFence=proof\n"}
-)
+CONFIG_PROOF = parse_config({"slurm.conf": CONF.format(timeout=30) + "RequeueFence=proof\n"})
 
 #: seconds of bad weather, then at most this many until everything has ended
 STORM_S = 60.0
@@ -33,6 +31,7 @@ CALM_S = 1500.0
 
 def random_faults(rnd: random.Random) -> Faults:
     """Some of the faults, some of the time: all at once would hide what each one does."""
+
     def maybe(value: float, often: float = 0.35) -> float:
         return rnd.uniform(0, value) if rnd.random() < often else 0.0
 
@@ -147,7 +146,9 @@ def account(world: World) -> None:
         else:
             raise AssertionError(f"job {job_id} ended as {job.state.name}")
         if told.cancelled:
-            assert job.state == JobState.CANCELLED, f"job {job_id}: cancel acknowledged, {job.state}"
+            assert job.state == JobState.CANCELLED, (
+                f"job {job_id}: cancel acknowledged, {job.state}"
+            )
         if job.state in (JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT):
             assert runs, f"job {job_id} ended and never ran"
             assert runs[-1].attempt == job.attempt, f"job {job_id}: another attempt was counted"
