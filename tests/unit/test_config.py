@@ -341,6 +341,15 @@ def test_partition_memory_goes_before_the_cluster() -> None:
     assert [config.def_mem_gpu(name) for name in "abc"] == [7, 7, 9]
 
 
+def test_job_defaults() -> None:
+    config = parse(
+        "JobDefaults=DefCpuPerGPU=2,DefMemPerGPU=5\nNodeName=n\nPartitionName=a Nodes=n\n"
+        "PartitionName=b Nodes=n JobDefaults=DefCpuPerGPU=4"
+    )
+    assert [config.def_cpu_gpu(name) for name in "ab"] == [2, 4]
+    assert [config.def_mem_gpu(name) for name in "ab"] == [5, 5]
+
+
 def test_the_last_default_partition_counts() -> None:
     config = parse("NodeName=n\nPartitionName=a Default=YES\nPartitionName=b Default=YES")
     assert config.default_partition == "b"
