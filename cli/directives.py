@@ -232,7 +232,7 @@ def _translate(
     if not name:
         return []
     option = BY_NAME[name]
-    return [(option, value if option.argument else None)]
+    return [(option, (value or None) if option.argument else None)]
 
 
 def _pbs_resources(text: str) -> list[tuple[Option, str | None]]:

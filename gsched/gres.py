@@ -61,7 +61,8 @@ def _one(text: str) -> tuple[str, int]:
             return "", 1
         if re.match(_COUNT, text):
             return "", _count(text)
-        if re.match(_TYPE, text):
+        # "2k" is a spoilt number and not a type; a type like 1g.10gb needs its count.
+        if re.match(_TYPE, text) and not text[0].isdigit():
             return text, 1
         raise _invalid()
     if ":" in number or not re.match(_TYPE, kind):
@@ -122,11 +123,11 @@ def parse_tres_per_task(text: str) -> tuple[int, GpuRequest | None]:
     """
     cpus, gpus = 0, None
     for item in filter(None, text.split(",")):
-        name, separator, rest = item.partition("=")
-        if name == "cpu" and separator and re.match(_COUNT, rest):
+        name, _, rest = item.replace(":", "=").partition("=")
+        if name == "cpu" and re.match(_COUNT, rest):
             cpus = _count(rest)
-        elif name == "gres/gpu" or name.startswith("gres/gpu:"):
-            kind, number = _one(item.removeprefix("gres/gpu").lstrip(":="))
+        elif name == "gres/gpu":
+            kind, number = _one(rest.replace("=", ":"))
             gpus = GpuRequest(number, kind, per_task_text(kind, number))
         else:
             raise GresError(message("ESLURM_INVALID_TRES"))

@@ -1,0 +1,161 @@
+"""`#SBATCH` lines: each expectation was read off `sbatch -vv` of a real Slurm."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gsched.request import Refusal
+from gsched_cli import directives
+from gsched_cli.getopt import UsageError
+
+
+def said(*lines: str) -> list[tuple[str, str | None]]:
+    script = "\n".join(("#!/bin/bash", *lines, "true", "")).encode()
+    return [(option.name, text) for option, text in directives.sbatch_lines(script, "e.sh")]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('#SBATCH -J "two words" # trailing', [("job-name", "two words")]),
+        ("#SBATCH --comment='it''s'", [("comment", "its")]),
+        (
+            '#SBATCH -J a\'b c\'d"e f" --comment="x # y" --mail-user=u#v',
+            [("job-name", "ab cde f"), ("comment", "x # y"), ("mail-user", "u")],
+        ),
+        ("#SBATCH\t-J tab", [("job-name", "tab")]),
+        ("#SBATCH-J glued", [("job-name", "glued")]),
+        ('#SBATCH --comment="a\\"b"', [("comment", 'a"b')]),
+        ("#SBATCH --comment='a\"b' -J \"x'y\"", [("comment", 'a"b'), ("job-name", "x'y")]),
+        ("#SBATCH -J a #c' d", [("job-name", "a")]),
+        ("#SBATCH -n 2 \\", [("ntasks", "2")]),
+        ("#SBATCH -J a\\\\b", [("job-name", "a\\b")]),
+        ("#SBATCH --comment=a\\nb", [("comment", "anb")]),
+        ("#SBATCH --comm=abbrev", [("comment", "abbrev")]),
+        ("#SBATCH --job-name x1 --time 5", [("job-name", "x1"), ("time", "5")]),
+        ("#SBATCH #comment -J x", []),
+        ("#SBATCH", []),
+        ("#SBATCH --comment='multi # hash' # don't", [("comment", "multi # hash")]),
+        ("#SBATCH --array=1-3 # foo (don't)", [("array", "1-3")]),
+        ('#SBATCH --comment="" -n 2', [("comment", ""), ("ntasks", "2")]),
+        ("##SBATCH -J commented", []),
+        ("# SBATCH -J spaced", []),
+        (" #SBATCH -J indented", []),
+        ("#SBATCH --help", []),
+        ("#SBATCH --wrap=foo", []),
+        ("#SBATCH -t 30 -t 40", [("time", "30"), ("time", "40")]),
+    ],
+)
+def test_one_line(line: str, expected: list[tuple[str, str | None]]) -> None:
+    assert said(line) == expected
+
+
+def test_lines_count_up_to_the_first_command() -> None:
+    lines = ("   ", "# a remark", "#SBATCH -n 2", "", "echo", "#SBATCH -n 3")
+    assert said(*lines) == [("ntasks", "2")]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence", "code", "kind"),
+    [
+        (
+            '#SBATCH -J "unterminated',
+            'e.sh: line 2: Unmatched `"` in [ -J "unterminated]',
+            1,
+            "fatal",
+        ),
+        ("#SBATCH foo -n 4", "Invalid directive found in batch script: foo", 255, "error"),
+        ("#SBATCH -n 4 foo", "Invalid directive found in batch script: foo", 255, "error"),
+        ("#SBATCHx -J x", "Invalid directive found in batch script: x", 255, "error"),
+        ("#SBATCH -J 'a' b -n 3", "Invalid directive found in batch script: b", 255, "error"),
+        ("#SBATCH --wckey=a\\ b", "Invalid directive found in batch script: b", 255, "error"),
+        ("#SBATCH -- -n 4", "Invalid directive found in batch script: -n", 255, "error"),
+        (
+            "#SBATCH hetjob",
+            "Heterogeneous jobs are not supported in this release",
+            1,
+            "error",
+        ),
+    ],
+)
+def test_lines_that_are_refused(line: str, sentence: str, code: int, kind: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        said(line)
+    assert (caught.value.lines, caught.value.code, caught.value.kind) == ((sentence,), code, kind)
+
+
+def test_unknown_options_are_the_walks_to_complain_about() -> None:
+    with pytest.raises(UsageError, match="unrecognized option '--nosuch'"):
+        said("#SBATCH --nosuch")
+
+
+def foreign(*lines: str) -> list[tuple[str, str | None]]:
+    script = "\n".join(("#!/bin/bash", *lines, "true", "")).encode()
+    return [(option.name, text) for option, text in directives.foreign_lines(script, "e.sh")]
+
+
+def test_pbs() -> None:
+    assert foreign("#PBS -N pbsname", "#PBS -l walltime=00:10:00", "#PBS -l nodes=2:ppn=4") == [
+        ("job-name", "pbsname"),
+        ("time", "00:10:00"),
+        ("nodes", "2"),
+        ("ntasks-per-node", "4"),
+    ]
+    assert foreign("true", "#PBS -N late") == [("job-name", "late")]
+    assert foreign("#PBS -zz", "#PBS -j oe", "#PBS -o h:/o") == [("output", "/o")]
+
+
+def test_bsub_comes_last() -> None:
+    assert foreign("#BSUB -J bsub -W 1:30 -x", "#PBS -N pbs") == [
+        ("job-name", "pbs"),
+        ("job-name", "bsub"),
+        ("time", "1:30:00"),
+        ("exclusive", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "first"),
+    [
+        (b"", "Batch script is empty!"),
+        (b"   \n\n", "Batch script contains only whitespace!"),
+        (b"echo hi\n", "This does not look like a batch script.  The first"),
+        (b"\n#!/bin/sh\n", "This does not look like a batch script.  The first"),
+        (b"\xef\xbb\xbf#!/bin/sh\n", "This does not look like a batch script.  The first"),
+        (b"#!/bin/sh\r\ntrue\r\n", "Batch script contains DOS line breaks (\\r\\n)"),
+        (b"#!/bin/sh\n\0\n", "The Slurm controller does not allow scripts that"),
+        (b"\0#!/bin/sh\n", "Batch script contains only whitespace!"),
+    ],
+)
+def test_scripts_that_are_none(script: bytes, first: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        directives.check_script(script)
+    assert caught.value.lines[0] == first
+    assert caught.value.code == 1
+
+
+@pytest.mark.parametrize("script", [b"#!/bin/bash", b"#!", b"#!/usr/bin/env python3\n#x\n"])
+def test_scripts_that_are(script: bytes) -> None:
+    directives.check_script(script)
+
+
+@given(st.text(alphabet=st.sampled_from("ab'\"\\# =-\tn"), max_size=30))
+def test_any_line_is_split_or_refused(text: str) -> None:
+    try:
+        words = directives.split(text, "f", 1)
+    except Refusal as problem:
+        assert "Unmatched" in problem.lines[0]
+    else:
+        assert sum(map(len, words)) <= len(text)
+
+
+@given(st.binary(max_size=200))
+def test_any_script_is_read_or_refused(body: bytes) -> None:
+    script = b"#!/bin/sh\n#SBATCH " + body
+    for read in (directives.sbatch_lines, directives.foreign_lines):
+        try:
+            read(script, "f")
+        except (Refusal, UsageError) as problem:
+            assert str(problem)
