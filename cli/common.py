@@ -169,19 +169,12 @@ def guarded(name: str, run: Run, argv: Sequence[str], env: Mapping[str, str]) ->
 
 
 def _cwd(env: Mapping[str, str]) -> str:
-    """The working directory as the user's shell names it, where that is the same directory."""
+    """The working directory, without symbolic links: as Slurm records it."""
     try:
-        real = os.getcwd()
+        return os.getcwd()
     except FileNotFoundError:
         # Deleted under us: commands that do not need it must work all the same.
         return env.get("PWD") or "/"
-    named = env.get("PWD", "")
-    try:
-        if named.startswith("/") and os.path.samefile(named, real):
-            return os.path.normpath(named)
-    except OSError:
-        pass
-    return real
 
 
 def _or_null(stream: TextIO | None, fd: int) -> TextIO:
