@@ -182,7 +182,7 @@ class Controller:
                 self._sockets.answer(received.routing_id, encode(refusal), remote=received.remote)
 
     def _take_node(self, received: Received, out: Outcome) -> None:
-        message: Register | Report = decode(ToController, received.payload)  # type: ignore[arg-type]
+        message: Register | Report = decode(ToController, received.payload)
         if isinstance(message, Register) and message.node != received.name:
             raise BadMessage(f"it calls itself {message.node!r}")
         self._ledger.apply(NodeMessage(received.name, message), self._clock.now(), out)

@@ -14,6 +14,7 @@ from gsched.ledger.invariants import check
 from gsched.model import Job, Node
 from gsched.scheduling import run_pass
 from gsched.wire.messages import (
+    Order,
     Orders,
     Prepare,
     Register,
@@ -96,7 +97,7 @@ class Controller:
 
     def from_node(self, node: str, message: Register | Report) -> None:
         """A message as it comes off the wire."""
-        decoded = decode(ToController, encode(message))
+        decoded: Register | Report = decode(ToController, encode(message))
         self.receive(NodeMessage(node, decoded))
 
     # ---- one turn of the loop ---------------------------------------------------------------
@@ -172,7 +173,7 @@ class Controller:
             live = self.ledger.live[name]
             self._to_node(name, Orders(self.ledger.meta.epoch, live.session, filled))
 
-    def _fill(self, order: object) -> object:
+    def _fill(self, order: Order) -> Order:
         if isinstance(order, Prepare) and order.launch.node_index == 0:
             script = self.disk.records["blob", order.launch.job.script.encode()]
             launch = msgspec.structs.replace(order.launch, script=script)

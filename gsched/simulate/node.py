@@ -15,6 +15,20 @@ from slurmd_compat.agent.machine import Agent
 if TYPE_CHECKING:
     from gsched.simulate.world import Run, World
 
+#: actions about one attempt
+StepAction = (
+    words.WriteJob
+    | words.JournalPut
+    | words.JournalDel
+    | words.RunHook
+    | words.SpawnStep
+    | words.AdoptStep
+    | words.KillStep
+    | words.SignalStep
+    | words.SetStepLimit
+    | words.CleanUp
+)
+
 _RECORD = msgspec.msgpack.Decoder(words.Record)
 _IDENTITY = msgspec.msgpack.Decoder(words.Identity)
 
@@ -39,6 +53,7 @@ class SimNode:
         self.world = world
         self.name = name
         self.boots = 0
+        self.up = False
         self.daemons = 0
         self.agent: Agent | None = None
         self.journal: dict[words.Key, bytes] = {}
@@ -50,6 +65,7 @@ class SimNode:
     def boot(self) -> None:
         """Power on."""
         self.boots += 1
+        self.up = True
         self.start_daemon()
 
     @property
@@ -63,7 +79,7 @@ class SimNode:
 
     def start_daemon(self) -> None:
         """The daemon starts and restores itself from the journal."""
-        if self.agent is not None:
+        if self.agent is not None or not self.up:
             return
         self.daemons += 1
         agent = Agent(self.name, f"boot-{self.boots}", f"{self.name}-{self.daemons}")
@@ -84,6 +100,7 @@ class SimNode:
         """The machine goes down with all it runs, and comes back."""
         self.world.note(f"{self.name}: reboots")
         self.agent = None
+        self.up = False
         for step in self.steps.values():
             if step.run.end is None:
                 step.run.end = self.world.now
@@ -91,7 +108,7 @@ class SimNode:
         self.world.at(self.world.now + self.world.random.uniform(5, 90), self.boot_again)
 
     def boot_again(self) -> None:
-        if self.agent is None:
+        if not self.up:
             self.boot()
 
     def kill_a_supervisor(self) -> None:
@@ -146,7 +163,11 @@ class SimNode:
                 report = True
             elif isinstance(action, words.SendRegister):
                 self._send(agent.register_message(self._facts(), self._now_ms))
-            else:
+            elif isinstance(action, words.PutIdentity):
+                self.identity = msgspec.msgpack.encode(action.identity)
+            elif isinstance(action, words.Log):
+                self.world.note(f"{self.name} {action.level}: {action.text}")
+            elif action.key not in broken:
                 self._one(action, actions[index + 1 :], broken)
         if report and agent.session:
             self._send(agent.report_message(self._now_ms))
@@ -155,19 +176,11 @@ class SimNode:
 
     def _one(
         self,
-        action: words.Action,
+        action: StepAction,
         rest: list[words.Action],
         broken: dict[words.Key, str],
     ) -> None:
         full = self.disk_full_until > self.world.now
-        if isinstance(action, words.PutIdentity):
-            self.identity = msgspec.msgpack.encode(action.identity)
-            return
-        if isinstance(action, words.Log):
-            self.world.note(f"{self.name} {action.level}: {action.text}")
-            return
-        if action.key in broken:
-            return
         if isinstance(action, words.WriteJob):
             if full:
                 broken[action.key] = "No space left on device"

@@ -6,7 +6,7 @@ direction is decoded in one call (`decode`), which raises BadMessage for anythin
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
@@ -348,8 +348,6 @@ class Status(_Msg):
 ToFrontend = Call | JobQuery | NodeQuery | BlobQuery | StatusQuery
 FromFrontend = Done | Refused | JobRows | NodeRows | Blob | Status
 
-T = TypeVar("T")
-
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}
 
@@ -359,15 +357,18 @@ def encode(message: msgspec.Struct) -> bytes:
     return _encoder.encode(message)
 
 
-def decode(union: type[T], frame: bytes | memoryview) -> T:
-    """Unpacks `frame` as one of `union`'s types; BadMessage says what is wrong with it."""
+def decode(union: Any, frame: bytes | memoryview) -> Any:
+    """Unpacks `frame` as one of `union`'s types; BadMessage says what is wrong with it.
+
+    `union` is one of this module's unions of messages, which the type system cannot name.
+    """
     decoder = _decoders.get(union)
     if decoder is None:
-        decoder = msgspec.msgpack.Decoder(union)  # type: ignore[arg-type]
+        decoder = msgspec.msgpack.Decoder(union)
         _decoders[union] = decoder
     if len(frame) > MAX_FRAME:
         raise BadMessage(f"message of {len(frame)} bytes is larger than {MAX_FRAME}")
     try:
-        return decoder.decode(frame)  # type: ignore[return-value]
+        return decoder.decode(frame)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BadMessage(str(error)) from None

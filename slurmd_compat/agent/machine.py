@@ -45,6 +45,7 @@ from slurmd_compat.agent.words import (
     JournalPut,
     Key,
     KillStep,
+    Linked,
     Log,
     Lost,
     PutIdentity,
@@ -201,7 +202,7 @@ class Agent:
                 if record.phase < Phase.ENDED:
                     self._ended(attempt, -1, "node")
                 self._let_go(attempt)
-            elif record.phase >= Phase.RUNNING and record.launch.node_index == 0:
+            elif record.started_ms >= 0 and record.launch.node_index == 0:
                 attempt.step = _SPAWNED
                 self._out.append(AdoptStep(record.key, record))
             elif record.phase == Phase.ENDED or record.kill:
@@ -219,6 +220,12 @@ class Agent:
             self._orders(item, now)
         elif isinstance(item, Tick):
             self._tick(now)
+        elif isinstance(item, Linked):
+            if self.session:
+                self._soon(now)
+            else:
+                self._unregister(now)
+                self._tick(now)
         elif isinstance(item, Welcome):
             self._welcome(item, now)
         elif isinstance(item, Reregister):
