@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
 import re
@@ -33,6 +34,25 @@ def until(what: str, ready: Callable[[], object], patience: float = PATIENCE) ->
             return got
         assert time.monotonic() < end, f"{what}: not within {patience:g} s"
         time.sleep(0.05)
+
+
+@functools.cache
+def prefix(user: str) -> tuple[str, ...] | None:
+    """Words in front of a command that make it run as `user`; None where that is impossible.
+
+    Where the installation lies below a folder that only root may enter, the commands keep the right
+    to read it (CAP_DAC_READ_SEARCH); who they are is the user's all the same.
+    """
+    who = pwd.getpwnam(user)
+    change = ["setpriv", f"--reuid={who.pw_uid}", f"--regid={who.pw_gid}", "--clear-groups"]
+    keep = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    # Through a shell: what setpriv itself executes is still found with root's rights.
+    probe = ["sh", "-c", f"'{BIN}/gsched' --version; exit $?"]
+    for words in (change, [*change, *keep]):
+        done = subprocess.run([*words, *probe], cwd="/", capture_output=True, check=False)
+        if done.returncode == 0:
+            return tuple(words)
+    return None
 
 
 class LocalCluster:
@@ -71,7 +91,8 @@ class LocalCluster:
     def logs(self, lines: int = 15) -> str:
         """The end of every log, for the report of a failed test."""
         parts = []
-        for path in sorted((self.dir / "log").glob("*")):
+        # What a daemon logs stands in its .out as well.
+        for path in sorted((self.dir / "log").glob("*.out")):
             text = path.read_text(errors="replace").splitlines()[-lines:]
             if text:
                 parts.append(f"--- {path.name}\n" + "\n".join(text))
@@ -103,12 +124,11 @@ class LocalCluster:
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command with the cluster's environment, as `user` where that is another one."""
         user = user or self.user
-        options = {}
+        words = list(argv)
         if user is not None and os.getuid() == 0 and user != "root":
-            who = pwd.getpwnam(user)
-            options = {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
+            words = [*(prefix(user) or ()), *words]
         done = subprocess.run(
-            list(argv),
+            words,
             input=stdin,
             capture_output=True,
             text=True,
@@ -116,7 +136,6 @@ class LocalCluster:
             env={**self.env(user), **(env or {})},
             timeout=timeout,
             check=False,
-            **options,  # type: ignore[arg-type]
         )
         if check:
             assert done.returncode == 0, (

@@ -85,17 +85,18 @@ def prepare(layout: Layout, wanted: Options) -> list[str]:
     ):
         path.mkdir(exist_ok=True)
         path.chmod(mode)
+    extra = checked(wanted.extra)
     written = _new(layout, wanted)
     names = written.names
     make_keys(layout.slurm_conf, names)
     _write(layout.etc / "gres.conf", written.gres)
     _write(layout.etc / "cgroup.conf", written.cgroup)
-    head, _, rest = written.slurm.partition("\n")
+    head, *rest = overridden(written.slurm.splitlines(), extra)
     remarks = [*written.remarks, *user_remarks()]
     # slurm.conf comes last: where it exists, the rest does too.
     _write(
         layout.slurm_conf,
-        "\n".join([head, *(REMARK + remark for remark in remarks), rest]),
+        "\n".join([head, *(REMARK + remark for remark in remarks), *rest, ""]),
     )
     return remarks
 
@@ -125,7 +126,6 @@ def _new(layout: Layout, wanted: Options) -> Written:
             shapes.find(wanted.simulate or SIMULATE_DEFAULT), wanted.nodes or NODES
         )
         plan.remarks.insert(0, "the GPUs are simulated: jobs see their numbers, not devices")
-    plan.settings += checked(wanted.extra)
     for node in plan.nodes:
         if node.topology is not None:
             node_topology(layout, node.name, node.topology)
@@ -146,6 +146,13 @@ def checked(lines: Sequence[str]) -> list[str]:
     return list(lines)
 
 
+def overridden(lines: Sequence[str], extra: Sequence[str]) -> list[str]:
+    """slurm.conf with the lines of `extra` behind its first, and without others of their keys."""
+    keys = {line.partition("=")[0].lower() for line in extra}
+    kept = [line for line in lines if line.partition("=")[0].strip().lower() not in keys]
+    return [*kept[:1], *extra, *kept[1:]]
+
+
 def _from_conf(layout: Layout, wanted: Options) -> Written:
     assert wanted.source is not None
     try:
@@ -161,7 +168,6 @@ def _from_conf(layout: Layout, wanted: Options) -> Written:
         f"SlurmctldPort={conf.free_ports(1)[0]}",
         *conf.directories(layout),
         *nvml_lines(layout),
-        *checked(wanted.extra),
         *taken.lines,
     ]
     gres = ""
