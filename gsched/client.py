@@ -19,6 +19,7 @@ import msgspec
 
 from gsched.wire.framing import ConnectionClosed, frame, recv_frame
 from gsched.wire.messages import (
+    MAX_FRAME,
     BadMessage,
     Blob,
     BlobQuery,
@@ -125,7 +126,7 @@ class Client:
         """Carries a write out once, however often the connection breaks; durable when answered.
 
         A later call with the same `request_id` gets the same answer (for some 15 minutes). Raises
-        ControllerDown.
+        ControllerDown; RequestRefused where the request cannot be understood at all.
         """
         return self.call_many([write], [request_id or os.urandom(16)])[0]
 
@@ -192,8 +193,13 @@ class Client:
                 if item is None:
                     exhausted = True
                     break
+                payload = encode(Call(item[0], item[1]))
+                if len(payload) > MAX_FRAME:
+                    text = f"the request has {len(payload)} bytes, at most {MAX_FRAME} are taken"
+                    replies[item[0]] = Refused(item[0], text)
+                    continue
                 waiting.add(item[0])
-                batch.append(frame(encode(Call(item[0], item[1]))))
+                batch.append(frame(payload))
             if batch:
                 sock.sendall(b"".join(batch))
             if not waiting:
@@ -201,6 +207,9 @@ class Client:
             # Half a window is sent at a time: neither side idles while the other works.
             while waiting and (exhausted or len(waiting) > WINDOW // 2):
                 answer = self._receive(sock)
+                if isinstance(answer, Refused) and not answer.request_id:
+                    # It could not even be read: that will not change by repeating it.
+                    raise RequestRefused(answer)
                 if not isinstance(answer, Done | Refused) or answer.request_id not in waiting:
                     raise ConnectionClosed("the frontend answered out of turn")
                 waiting.discard(answer.request_id)

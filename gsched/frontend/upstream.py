@@ -43,7 +43,8 @@ class Pending:
     uid: int
     #: the id as the client gave it
     request_id: bytes
-    deliver: Callable[[Reply], None]
+    #: whoever waits for the answer: a client that came back after its connection broke waits twice
+    deliver: list[Callable[[Reply], None]]
     since: float
     #: when it was last sent; 0 not on this link
     sent: float = 0.0
@@ -73,20 +74,21 @@ class Upstream:
 
     def forward(
         self, call: Call, uid: int, gid: int, pid: int, deliver: Callable[[Reply], None], now: float
-    ) -> bool:
-        """Takes a write; False when the same request of the same user is under way already.
+    ) -> None:
+        """Takes a write. One that is under way already is not sent again.
 
         The kernel's word replaces what the call says of its sender, and the request id is bound to
         the user: nobody can ask for the answer to another's request.
         """
         request_id = call.request_id
         bound = uid.to_bytes(4, "big") + request_id
-        if bound in self._pending:
-            return False
+        known = self._pending.get(bound)
+        if known is not None:
+            known.deliver.append(deliver)
+            return
         call.request_id, call.uid, call.gid, call.pid = bound, uid, gid, pid
-        self._pending[bound] = Pending(encode(call), uid, request_id, deliver, now)
+        self._pending[bound] = Pending(encode(call), uid, request_id, [deliver], now)
         self._unsent.append(bound)
-        return True
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -104,7 +106,8 @@ class Upstream:
                 self.strange += 1
                 continue
             reply.request_id = pending.request_id
-            pending.deliver(reply)
+            for deliver in pending.deliver:
+                deliver(reply)
 
     def _watch(self, now: float) -> None:
         while self._monitor.poll(0):
@@ -158,7 +161,9 @@ class Upstream:
 
     def _refuse(self, bound: bytes, message: str, code: str) -> None:
         pending = self._pending.pop(bound)
-        pending.deliver(Refused(pending.request_id, message, code, temporary=True))
+        refusal = Refused(pending.request_id, message, code, temporary=True)
+        for deliver in pending.deliver:
+            deliver(refusal)
 
     def close(self) -> None:
         self._sock.disable_monitor()
@@ -168,5 +173,5 @@ class Upstream:
 
 
 def _read(frame: bytes) -> Reply:
-    reply: Done | Refused = decode(Reply, frame)  # type: ignore[arg-type]
+    reply: Done | Refused = decode(Reply, frame)
     return reply

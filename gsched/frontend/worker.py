@@ -230,7 +230,7 @@ class Worker:
 
     def _request(self, connection: Connection, payload: bytes) -> None:
         try:
-            request: object = decode(ToFrontend, payload)  # type: ignore[arg-type]
+            request: object = decode(ToFrontend, payload)
         except BadMessage as problem:
             self.malformed += 1
             connection.bad += 1
@@ -252,7 +252,7 @@ class Worker:
     def _forward(self, connection: Connection, call: Call) -> None:
         who, user = connection.who, connection.user
         if not 1 <= len(call.request_id) <= 64:
-            self._send(connection, encode(Refused(call.request_id[:64], "malformed request id")))
+            self._send(connection, encode(Refused(call.request_id, "malformed request id")))
             return
         if user.open >= self._accounts.limits.per_user:
             busy = Refused(call.request_id, "too many requests are under way", temporary=True)
@@ -266,13 +266,9 @@ class Worker:
                 self._send(connection, encode(reply))
                 self._flush(connection)
 
-        request_id = call.request_id
-        if self._upstream.forward(call, who.uid, who.gid, who.pid, deliver, self._now):
-            connection.open += 1
-            user.open += 1
-        else:
-            again = Refused(request_id, "this request is under way already", temporary=True)
-            self._send(connection, encode(again))
+        connection.open += 1
+        user.open += 1
+        self._upstream.forward(call, who.uid, who.gid, who.pid, deliver, self._now)
 
     def _advance(self, connection: Connection) -> None:
         """Answers waiting reads in order, as far as the state is new enough."""
