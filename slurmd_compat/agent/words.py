@@ -83,6 +83,11 @@ class Tick(msgspec.Struct):
     """Time passed."""
 
 
+class Linked(msgspec.Struct):
+    """There is a link to the controller, again or for the first time: whoever is at its end may
+    not know this node."""
+
+
 class Started(msgspec.Struct):
     key: Key
 
@@ -144,6 +149,7 @@ Input = (
     | Reregister
     | Orders
     | Tick
+    | Linked
     | Started
     | Ended
     | Released

@@ -1,0 +1,209 @@
+"""What an attempt is given on this node: its GPUs by name, cgroups that hold it to its share."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+from gsched.config import Config
+from gsched.hostlist import compress
+from gsched.wire.messages import LaunchSpec
+from slurmd_compat import binding, cgroups
+from slurmd_compat.agent import Key
+from slurmd_compat.inventory import Inventory
+from slurmd_compat.launcher import Grant, LaunchError
+
+#: seconds between tries to remove a control group that was not empty
+RETRY_S = 2
+
+
+class Grants:
+    """Gives and takes back. One per daemon."""
+
+    def __init__(
+        self, config: Config, node: str, spool: str, inventory: Inventory, log: Any
+    ) -> None:
+        self.config = config
+        self.node = node
+        self.inventory = inventory
+        self.log = log
+        self._places = {gpu.uuid: index for index, gpu in enumerate(inventory.gpus)}
+        lines = config.gres_lines(node)
+        self._flags = {flag for line in lines for flag in line.flags}
+        self._handles: dict[Key, cgroups.CgroupHandle] = {}
+        #: groups that were not empty yet
+        self._stubborn: list[cgroups.CgroupHandle] = []
+        self._retry_at = 0.0
+        self._said: set[str] = set()
+        self._cgroups = self._make(spool)
+        self._order = binding.abstract_order(cgroups.machine_cpus())
+        self.constrained = self._cgroups is not None and self._cgroups.enforces("devices")
+
+    def _make(self, spool: str) -> cgroups.Cgroups | None:
+        config = self.config
+        confine = any(plugin.endswith("cgroup") for plugin in config.task_plugin)
+        track = config.proctrack_type == "proctrack/cgroup"
+        if config.cgroup.plugin == "disabled" or not (confine or track):
+            return None
+        want = cgroups.Want(
+            cores=confine and config.cgroup.constrain_cores,
+            ram=confine and config.cgroup.constrain_ram_space,
+            swap=confine and config.cgroup.constrain_swap_space,
+            devices=confine and config.cgroup.constrain_devices,
+        )
+        node = config.nodes[self.node]
+        # Clusters of one name may share a machine; what is below the spool is one's own.
+        place = f"{config.cluster_name}-{zlib.crc32(spool.encode()):08x}"
+        made = cgroups.Cgroups(
+            f"gsched/{place}/{self.node}",
+            want,
+            mount=config.cgroup.mountpoint,
+            node_cpus=node.cpus,
+            node_memory_mb=node.real_memory,
+        )
+        for sentence in made.not_enforced():
+            self.log.warning(sentence)
+        return made if made.version else None
+
+    def grant(self, key: Key, launch: LaunchSpec) -> Grant:
+        """GPUs and cgroups of an attempt that is about to start. Raises LaunchError."""
+        bitmap = self._bitmap(launch, strict=True)
+        grant = Grant(self._variables(bitmap))
+        if self._cgroups is None:
+            return grant
+        part = launch.job.alloc[launch.node_index]
+        cpus = binding.machine_cpus(part.cpu_ids, self._order) or []
+        handle = self._cgroups.create(
+            key.job_id,
+            key.attempt,
+            cpus=cpus if self._cgroups.enforces("cores") else [],
+            memory_mb=self._memory(part.mem_mb) if self._cgroups.enforces("ram") else 0,
+            devices_deny=(
+                binding.device_rules(self.inventory.gpus, bitmap).deny if self.constrained else ()
+            ),
+        )
+        self._handles[key] = handle
+        for sentence in handle.not_enforced:
+            if sentence not in self._said:
+                self._said.add(sentence)
+                self.log.warning(f"job {key.job_id}: {sentence}")
+        grant.cgroup_procs = handle.procs_files
+        grant.cgroup_kill = handle.kill_dirs
+        return grant
+
+    def _memory(self, mem_mb: int) -> int:
+        """cgroup.conf's view of a job's memory, MB; 0 no limit."""
+        if not mem_mb:
+            return 0
+        conf = self.config.cgroup
+        node = self.config.nodes[self.node].real_memory
+        limit = min(mem_mb * conf.allowed_ram_space / 100, node * conf.max_ram_percent / 100)
+        return max(int(limit), conf.min_ram_space)
+
+    def restore(self, key: Key, launch: LaunchSpec) -> None:
+        """Takes up the grant of an attempt that a former daemon started."""
+        if self._cgroups is not None and key not in self._handles:
+            self._handles[key] = self._cgroups.adopt(key.job_id, key.attempt)
+
+    def sweep(self, known: Iterable[Key]) -> None:
+        """At the start: what a former daemon left of attempts that nobody knows."""
+        if self._cgroups is not None:
+            for problem in self._cgroups.sweep({(key.job_id, key.attempt) for key in known}):
+                self.log.error(problem)
+
+    def out_of_memory(self, key: Key) -> bool:
+        """Whether the kernel killed a process of the attempt for want of memory."""
+        handle = self._handles.get(key)
+        return handle is not None and bool(handle.dirs) and handle.usage().oom_kills > 0
+
+    def kill(self, key: Key, launch: LaunchSpec) -> int:
+        """Ends everything in the attempt's cgroups; how many processes there were."""
+        self.restore(key, launch)
+        handle = self._handles.get(key)
+        if handle is None:
+            return 0
+        count = len(handle.pids())
+        if count and not handle.kill():
+            self.log.error(f"job {key.job_id}: processes {handle.pids()} cannot be killed")
+        return count
+
+    def release(self, key: Key, launch: LaunchSpec) -> None:
+        """Takes it back; nothing of the attempt runs any more."""
+        self.restore(key, launch)
+        handle = self._handles.pop(key, None)
+        if handle is not None and not handle.remove():
+            self._stubborn.append(handle)
+            self._retry_at = time.monotonic() + RETRY_S
+
+    def on_time(self) -> None:
+        """Tries again to remove what was not empty."""
+        if self._stubborn and time.monotonic() >= self._retry_at:
+            self._retry_at = time.monotonic() + RETRY_S
+            self._stubborn = [handle for handle in self._stubborn if not handle.remove()]
+
+    def _bitmap(self, launch: LaunchSpec, *, strict: bool) -> int:
+        """The attempt's GPUs by their places in this node's list. LaunchError, if `strict`, for
+        one that is not to be had."""
+        bitmap = 0
+        for uuid in launch.gpu_uuids:
+            index = self._places.get(uuid)
+            if index is None:
+                if strict:
+                    raise LaunchError(f"GPU {uuid} is not on this node")
+                continue
+            fault = self.inventory.gpus[index].fault
+            if fault and strict:
+                raise LaunchError(f"GPU {index} ({uuid}) is out of service: {fault}")
+            bitmap |= 1 << index
+        return bitmap
+
+    def _variables(self, bitmap: int) -> dict[str, str]:
+        variables = binding.gpu_variables(
+            self.inventory.gpus,
+            bitmap,
+            self.constrained,
+            self._flags,
+            self.config.autodetect(self.node),
+        )
+        if variables:
+            variables["SLURM_GPUS_ON_NODE"] = str(bitmap.bit_count())
+        return variables
+
+    def hook_environment(self, key: Key, launch: LaunchSpec, which: str) -> dict[str, str]:
+        """What prolog and epilog see: the variables of `man slurm.conf`, nothing of the user's."""
+        job = launch.job
+        env = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "SLURMD_NODENAME": self.node,
+            "SLURM_CLUSTER_NAME": self.config.cluster_name,
+            "SLURM_CONF": self.config.path,
+            "SLURM_JOBID": str(job.id),
+            "SLURM_JOB_ID": str(job.id),
+            "SLURM_JOB_GID": str(job.gid),
+            "SLURM_JOB_NAME": job.spec.name,
+            "SLURM_JOB_NODELIST": compress([part.node for part in job.alloc]),
+            "SLURM_JOB_PARTITION": job.partition,
+            "SLURM_JOB_UID": str(job.uid),
+            "SLURM_JOB_USER": job.user,
+            "SLURM_JOB_WORK_DIR": job.spec.work_dir,
+            "SLURM_NODELIST": compress([part.node for part in job.alloc]),
+            "SLURM_SCRIPT_CONTEXT": f"{which}_slurmd",
+            "SLURM_UID": str(job.uid),
+        }
+        for name, value in (
+            ("SLURM_JOB_ACCOUNT", job.spec.account),
+            ("SLURM_JOB_COMMENT", job.spec.comment),
+            ("SLURM_JOB_CONSTRAINTS", job.spec.shape.features),
+            ("SLURM_JOB_RESERVATION", job.spec.reservation),
+            ("SLURM_ARRAY_JOB_ID", str(job.array_job_id) if job.array_job_id else ""),
+            ("SLURM_ARRAY_TASK_ID", str(job.array_task_id) if job.array_job_id else ""),
+        ):
+            if value and "\0" not in value:
+                env[name] = value
+        variables = self._variables(self._bitmap(launch, strict=False))
+        for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS"):
+            if name in variables:
+                env[name] = variables[name]
+        return env

@@ -1,0 +1,175 @@
+"""What a node must know again after its daemon was killed: attempts, and the epochs it has seen.
+
+One append-only file of checked records; the last one about an attempt counts. A record is with the
+kernel when `put` returns, so it survives a SIGKILL at any instant; it need not survive a power cut,
+because then nothing of the attempts does either (the boot id tells). A torn end is cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from slurmd_compat.agent import Identity, Key, Record
+
+_MAGIC = b"gsched-journal 1\n"
+_HEAD = struct.Struct("<II")
+_PUT, _DEL, _IDENTITY = range(3)
+#: bytes after which the file is rewritten if most of it is of the past
+_COMPACT = 1 << 18
+_MAX_RECORD = 32 << 20
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_any = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
+_decode_record = msgspec.msgpack.Decoder(Record).decode
+_decode_key = msgspec.msgpack.Decoder(Key).decode
+_decode_identity = msgspec.msgpack.Decoder(Identity).decode
+
+
+class SpoolBusy(Exception):
+    """Another daemon uses the spool directory."""
+
+
+class Journal:
+    """The open journal of a spool directory. One process; `close` or die."""
+
+    def __init__(self, spool: Path) -> None:
+        """Opens it and reads what it holds. Raises SpoolBusy, OSError."""
+        spool.mkdir(parents=True, exist_ok=True)
+        self._path = spool / "journal"
+        self._lock = os.open(spool / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise SpoolBusy(f"another slurmd is using {spool}") from None
+        self.identity = Identity()
+        self._live: dict[Key, bytes] = {}
+        #: sentences about what could not be read
+        self.problems: list[str] = []
+        self._fd = -1
+        self._size = 0
+        self._read()
+        self._compact()
+
+    def records(self) -> list[Record]:
+        """What is held, oldest first."""
+        found = []
+        for key, raw in self._live.items():
+            try:
+                found.append(_decode_record(raw))
+            except (msgspec.DecodeError, ValueError) as error:
+                self.problems.append(f"journal: record of job {key.job_id} unreadable: {error}")
+        return found
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._live
+
+    def put(self, record: Record) -> None:
+        """Keeps the record in place of an older one. OSError: the older one still counts."""
+        raw = _encode(record)
+        self._append(_PUT, raw)
+        self._live[record.key] = raw
+
+    def delete(self, key: Key) -> None:
+        """Forgets an attempt. OSError: it is still known."""
+        if key in self._live:
+            self._append(_DEL, _encode(key))
+            del self._live[key]
+
+    def put_identity(self, identity: Identity) -> None:
+        """Keeps the clusters and their epochs. OSError: the older ones still count."""
+        self._append(_IDENTITY, _encode(identity))
+        self.identity = identity
+
+    def close(self) -> None:
+        os.close(self._fd)
+        os.close(self._lock)
+
+    # -- the file
+
+    def _append(self, kind: int, raw: bytes) -> None:
+        data = _framed(kind, raw)
+        written = 0
+        try:
+            written = os.write(self._fd, data)
+            if written != len(data):
+                raise OSError(28, "No space left on device")
+        except OSError:
+            if written:
+                # Half a record must not stand before the next whole one.
+                os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(data)
+        if self._size > _COMPACT and self._size > 4 * sum(map(len, self._live.values())):
+            # A full disk leaves the long file, which is as good.
+            with contextlib.suppress(OSError):
+                self._compact()
+
+    def _read(self) -> None:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        if not data.startswith(_MAGIC):
+            if data:
+                self.problems.append(f"{self._path} is no journal of this release: set aside")
+                self._path.replace(self._path.with_suffix(".bad"))
+            return
+        at = len(_MAGIC)
+        while at + _HEAD.size <= len(data):
+            size, check = _HEAD.unpack_from(data, at)
+            body = data[at + _HEAD.size : at + _HEAD.size + size]
+            if size > _MAX_RECORD or len(body) != size or zlib.crc32(body) != check:
+                break
+            at += _HEAD.size + size
+            try:
+                self._take(body)
+            except (msgspec.DecodeError, ValueError) as error:
+                self.problems.append(f"journal: a record was passed over: {error}")
+        if at != len(data):
+            self.problems.append(f"journal: {len(data) - at} bytes of a torn record cut off")
+
+    def _take(self, body: bytes) -> None:
+        kind, raw = _decode_any(body)
+        if kind == _PUT:
+            record = _decode_record(raw)
+            self._live[record.key] = bytes(raw)
+        elif kind == _DEL:
+            self._live.pop(_decode_key(raw), None)
+        elif kind == _IDENTITY:
+            self.identity = _decode_identity(raw)
+
+    def _compact(self) -> None:
+        """Rewrites the file to what still counts."""
+        parts = [_MAGIC, _framed(_IDENTITY, _encode(self.identity))]
+        parts += [_framed(_PUT, raw) for raw in self._live.values()]
+        data = b"".join(parts)
+        temporary = self._path.with_suffix(".new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        fd = os.open(temporary, flags, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.rename(temporary, self._path)
+        except OSError:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
+        self._size = len(data)
+
+
+def _framed(kind: int, raw: bytes) -> bytes:
+    body = _encode((kind, msgspec.Raw(raw)))
+    return _HEAD.pack(len(body), zlib.crc32(body)) + body

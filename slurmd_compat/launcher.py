@@ -1,0 +1,347 @@
+"""Turns an attempt into a job directory and a supervisor, and finds living supervisors again.
+
+SPOOL/job00017/slurm_script     what the user submitted; the user may read and run it
+SPOOL/job00017/environment      what was submitted with it
+SPOOL/job00017/spec status ctl  stepd's own (see stepd.c)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gsched import environment, patterns
+from gsched.config import Config
+from gsched.wire.messages import LaunchSpec
+from gsched.wire.paths import reachable
+from slurmd_compat import stepd
+from slurmd_compat.agent import Key, Record
+from slurmd_compat.hooks import LOGIN_FILE
+from slurmd_compat.stepd import Status, encode_spec, read_status
+
+SCRIPT = "slurm_script"
+ENVIRONMENT = "environment"
+SPEC = "spec"
+
+#: what a job's rlimits may be called -> stepd's word for it
+_RLIMITS = {
+    "as": resource.RLIMIT_AS,
+    "core": resource.RLIMIT_CORE,
+    "cpu": resource.RLIMIT_CPU,
+    "data": resource.RLIMIT_DATA,
+    "fsize": resource.RLIMIT_FSIZE,
+    "memlock": resource.RLIMIT_MEMLOCK,
+    "nofile": resource.RLIMIT_NOFILE,
+    "nproc": resource.RLIMIT_NPROC,
+    "rss": resource.RLIMIT_RSS,
+    "stack": resource.RLIMIT_STACK,
+}
+_INFINITE = 0xFFFFFFFFFFFFFFFF
+
+#: stepd's word for the line in the job's error file, by the cause of the kill
+_CAUSES = {
+    "timeout": "timeout",
+    "requeue": "requeue",
+    "preempted": "preempted",
+    "preempt": "preempted",
+    "node": "node_fail",
+    "cancelled": "cancelled",
+    "oom": "oom",
+}
+
+
+class LaunchError(Exception):
+    """The attempt cannot be started here; the text says why."""
+
+
+@dataclass
+class Grant:
+    """What a share of an attempt was given on this node."""
+
+    #: CUDA_VISIBLE_DEVICES, SLURM_JOB_GPUS ...
+    variables: dict[str, str] = field(default_factory=dict)
+    #: files that take the first process's pid
+    cgroup_procs: list[str] = field(default_factory=list)
+    #: cgroups that hold the whole step
+    cgroup_kill: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Step:
+    """A link to a supervisor."""
+
+    key: Key
+    sock: socket.socket
+    #: its process, if it is a child of this daemon; 0 otherwise
+    pid: int = 0
+    status: Status = field(default_factory=Status)
+    buffer: bytes = b""
+    #: what of the status the agent was told
+    told_started: bool = False
+    told_ended: bool = False
+
+
+class Launcher:
+    """Starts and finds supervisors below one spool directory. `grant` gives an attempt its GPUs,
+    CPUs and cgroups on this node and raises LaunchError; it is undone by whoever cleans up."""
+
+    def __init__(
+        self,
+        config: Config,
+        node: str,
+        spool: Path,
+        grant: Callable[[Key, LaunchSpec], Grant],
+        stepd_path: str = "",
+    ) -> None:
+        self.config = config
+        self.node = node
+        self.spool = spool
+        self.grant = grant
+        self.stepd = stepd_path or str(stepd.program())
+        self.root = os.geteuid() == 0
+        self._groups: dict[int, tuple[float, str]] = {}
+        self._hard = {name: resource.getrlimit(which)[1] for name, which in _RLIMITS.items()}
+
+    # -- the directory
+
+    def directory(self, key: Key) -> Path:
+        """The job's directory; later attempts have one of their own."""
+        name = f"job{key.job_id:05d}"
+        return self.spool / (name if key.attempt <= 1 else f"{name}.{key.attempt}")
+
+    def write_job(self, key: Key, launch: LaunchSpec) -> None:
+        """Makes the directory with script and environment. OSError leaves nothing behind."""
+        directory = self.directory(key)
+        job = launch.job
+        try:
+            # 0711: the user may reach the script but not look around.
+            os.mkdir(directory, 0o711)
+        except FileExistsError:
+            # Of an attempt that never came into the journal.
+            shutil.rmtree(directory, ignore_errors=True)
+            os.mkdir(directory, 0o711)
+        try:
+            script = directory / SCRIPT
+            _write(script, launch.script, 0o500)
+            if self.root:
+                os.chown(script, job.uid, job.gid)
+            _write(directory / ENVIRONMENT, launch.environment, 0o600)
+        except OSError:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+    def remove(self, key: Key) -> None:
+        """Removes the directory; what cannot be removed now is removed at the next start."""
+        shutil.rmtree(self.directory(key), ignore_errors=True)
+
+    def orphans(self, known: Iterable[Key]) -> list[Path]:
+        """Job directories that no attempt in the journal owns."""
+        mine = {self.directory(key) for key in known}
+        return [path for path in self.spool.glob("job[0-9]*") if path not in mine]
+
+    def login_file(self, key: Key) -> Path:
+        return self.directory(key) / LOGIN_FILE
+
+    # -- starting
+
+    def spawn(self, record: Record) -> Step:
+        """Starts the attempt's supervisor; raises LaunchError. About 1 ms."""
+        key, launch = record.key, record.launch
+        directory = self.directory(key)
+        grant = self.grant(key, launch)
+        try:
+            submitted = (directory / ENVIRONMENT).read_bytes()
+            spec = encode_spec(self._spec(record, directory, submitted, grant))
+            _write(directory / SPEC, spec, 0o600)
+        except (OSError, ValueError) as error:
+            raise LaunchError(f"could not write the job's files: {error}") from None
+        ours, theirs = socket.socketpair()
+        try:
+            # A descriptor put in its own place would keep its close-on-exec flag.
+            fd = 3 if theirs.fileno() != 3 else 4
+            pid = os.posix_spawn(
+                self.stepd,
+                [self.stepd, str(directory), str(fd)],
+                {"PATH": "/usr/bin:/bin", "TZ": os.environ.get("TZ", "")}
+                if "TZ" in os.environ
+                else {"PATH": "/usr/bin:/bin"},
+                file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), fd)],
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGCHLD),
+            )
+        except OSError as error:
+            ours.close()
+            raise LaunchError(f"could not start {self.stepd}: {error.strerror}") from None
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        return Step(key, ours, pid)
+
+    def adopt(self, key: Key) -> Step | None:
+        """A link to the attempt's living supervisor, which tells it all again; None if there is
+        none (then `read_status` says what it left)."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(reachable(str(self.directory(key) / "ctl")))
+            sock.send(b"watch\n")
+        except OSError:
+            sock.close()
+            return None
+        sock.setblocking(False)
+        return Step(key, sock)
+
+    def left(self, key: Key) -> Status | None:
+        """What a dead supervisor recorded; None if none ever began."""
+        return read_status(self.directory(key))
+
+    def _spec(
+        self, record: Record, directory: Path, submitted: bytes, grant: Grant
+    ) -> list[tuple[str, str | bytes | int]]:
+        launch = record.launch
+        job = launch.job
+        spec = job.spec
+        login = None
+        if spec.get_user_env or environment.wants_login(spec.export):
+            login = self._login(record.key, job.user, job.uid)
+        variables = environment.batch_environment(
+            job,
+            launch.node_index,
+            self.config,
+            submitted,
+            now=int(time.time()),
+            gpus=grant.variables,
+            login=login,
+        )
+        part = job.alloc[launch.node_index]
+        stdin, stdout, stderr = patterns.batch_files(job, self.node)
+        append = spec.open_mode == "append" or (
+            not spec.open_mode and self.config.raw.get("jobfileappend", "0") == "1"
+        )
+        items: list[tuple[str, str | bytes | int]] = [
+            ("arg", str(directory / SCRIPT)),
+            *(("arg", arg) for arg in spec.args),
+            ("uid", job.uid if self.root else os.geteuid()),
+            ("gid", job.gid if self.root else os.getegid()),
+            ("umask", f"{spec.umask:o}"),
+            ("cwd", spec.work_dir),
+            ("stdin", stdin),
+            ("stdout", stdout),
+            ("stderr", stderr),
+            ("openmode", "append" if append else "truncate"),
+            ("limit", launch.limit_s),
+            ("killwait", self.config.kill_wait),
+            ("label", f"JOB {job.id} ON {self.node}"),
+            ("pid_env", "SLURM_TASK_PID"),
+        ]
+        if self.root:
+            items.append(("groups", self._group_list(job.user, job.uid, job.gid)))
+        if spec.signal_num:
+            items.append(("warn_signal", spec.signal_num))
+            items.append(("warn_before", spec.signal_before))
+        items += [("cgroup_procs", path) for path in grant.cgroup_procs]
+        items += [("cgroup_kill", path) for path in grant.cgroup_kill]
+        items += self._rlimits(spec.rlimits, part.mem_mb)
+        items += [("env", name + b"=" + value) for name, value in variables.items()]
+        return items
+
+    def _rlimits(self, wanted: dict[str, int], mem_mb: int) -> list[tuple[str, str]]:
+        limits = {name.lower().removeprefix("rlimit_"): value for name, value in wanted.items()}
+        if mem_mb and "rss" not in limits:
+            limits["rss"] = mem_mb << 20
+        items = []
+        for name, value in limits.items():
+            if name not in _RLIMITS:
+                continue
+            infinite = value < 0 or value >= _INFINITE
+            hard = self._hard[name]
+            top = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+            items.append((f"rlimit_{name}", f"{'unlimited' if infinite else value}:{top}"))
+        return items
+
+    def _login(self, key: Key, user: str, uid: int) -> dict[bytes, bytes]:
+        """The login environment fetched before the start, or the little that is known of a user."""
+        with contextlib.suppress(OSError):
+            found = environment.parse(self.login_file(key).read_bytes())
+            if found:
+                found.pop(b"_", None)
+                return found
+        import pwd
+
+        try:
+            entry = pwd.getpwuid(uid)
+        except KeyError:
+            return {b"USER": user.encode(), b"LOGNAME": user.encode()}
+        name = entry.pw_name.encode()
+        return {
+            b"HOME": os.fsencode(entry.pw_dir),
+            b"LOGNAME": name,
+            b"PATH": b"/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games",
+            b"SHELL": os.fsencode(entry.pw_shell),
+            b"USER": name,
+        }
+
+    def _group_list(self, user: str, uid: int, gid: int) -> str:
+        """The user's groups as stepd takes them; asked of the system once a minute at most."""
+        known = self._groups.get(uid)
+        if known is not None and time.monotonic() - known[0] < 60:
+            return known[1]
+        try:
+            groups = os.getgrouplist(user, gid)
+        except (KeyError, OSError):
+            groups = [gid]
+        text = ",".join(str(group) for group in groups if group >= 0)
+        self._groups[uid] = (time.monotonic(), text)
+        return text
+
+
+def kill_word(cause: str) -> str:
+    """What stepd is told about the cause of a kill; "silent" leaves no line in the error file."""
+    return _CAUSES.get(cause, "silent")
+
+
+def kill_strays(record: Record) -> int:
+    """Ends processes of an attempt whose supervisor is gone, known by their environment; returns
+    how many. Only a fallback: a cgroup knows better. Cost: a look at every process."""
+    marks = (
+        f"SLURM_JOB_ID={record.job_id}".encode(),
+        f"SLURM_JOB_UID={record.launch.job.uid}".encode(),
+        f"SLURM_CLUSTER_NAME={record.launch.cluster_name}".encode(),
+    )
+    killed = 0
+    for _ in range(3):
+        found = 0
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or int(name) == os.getpid():
+                continue
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    variables = set(file.read().split(b"\0"))
+            except OSError:
+                continue
+            if all(mark in variables for mark in marks):
+                with contextlib.suppress(OSError):
+                    os.kill(int(name), signal.SIGKILL)
+                    found += 1
+        killed += found
+        if not found:
+            break
+    return killed
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(path, flags, mode)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)
