@@ -91,6 +91,7 @@ static const char *reason_text(const char *cause, bool at_once)
         {"timeout", " DUE TO TIME LIMIT"},    {"requeue", " DUE TO JOB REQUEUE"},
         {"preempted", " DUE TO PREEMPTION"},  {"task_failure", " DUE TO TASK FAILURE"},
         {"node", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"},
+        {"node_fail", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(cause, known[i].cause))

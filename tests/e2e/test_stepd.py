@@ -14,11 +14,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol, cast
 
 import pytest
 
+from slurmd_compat.cgroups import Cgroups
 from slurmd_compat.stepd import Status, encode_spec, read_status
 
 SOURCES = Path(__file__).resolve().parents[2] / "slurmd_compat" / "stepd"
@@ -103,7 +105,12 @@ class Step:
         return self.status
 
 
-Start = Callable[..., Step]
+class Start(Protocol):
+    """Starts one step; `out` is the folder of its user, where its files are."""
+
+    out: Path
+
+    def __call__(self, script: str, *more: tuple[str, str | int], **keys: str | int) -> Step: ...
 
 
 @pytest.fixture(params=["self", pytest.param("nobody", marks=pytest.mark.root)])
@@ -150,7 +157,8 @@ def starter(binary: Path, nobody: bool) -> Iterator[Start]:
         steps.append(step)
         return step
 
-    yield begin
+    begin.out = out  # type: ignore[attr-defined]
+    yield cast(Start, begin)
     for step in steps:
         if step.pid:
             with contextlib.suppress(OSError):
@@ -233,7 +241,7 @@ def test_runs_as_the_user_with_exactly_its_environment(start: Start) -> None:
 
 
 def test_streams(start: Start) -> None:
-    out = start("true").out
+    out = start.out
     (out / "in").write_text("data\n")
     step = start("cat; echo e >&2; echo o", stdin=f"{out}/in", out=f"{out}/a", err=f"{out}/b")
     assert step.finish().wstatus == 0
@@ -249,7 +257,7 @@ def test_streams(start: Start) -> None:
 
 
 def test_missing_directories_of_an_output_file_are_made(start: Start) -> None:
-    out = start("true").out
+    out = start.out
     step = start("echo hi", out=f"{out}/sub/dir/x.out")
     assert step.finish().wstatus == 0
     assert text(step, "sub/dir/x.out") == "hi\n"
@@ -282,7 +290,7 @@ def test_files_are_opened_with_the_rights_of_the_user(binary: Path, tmp_path: Pa
 
 
 def test_what_cannot_be_executed(start: Start) -> None:
-    out = start("true").out
+    out = start.out
     (out / "s").write_text("#!/nonexistent/interp\n")
     (out / "s").chmod(0o755)
     step = start("", ("arg", f"{out}/s"))
@@ -391,7 +399,7 @@ def test_a_fork_bomb_ends(start: Start) -> None:
 
 
 def test_a_fifo_as_output_holds_up_nobody(start: Start) -> None:
-    out = start("true").out
+    out = start.out
     os.mkfifo(out / "fifo")
     os.chown(out / "fifo", os.stat(out).st_uid, os.stat(out).st_gid)
     step = start("echo never", out=f"{out}/fifo", killwait=5)
@@ -594,3 +602,39 @@ def test_fuzzed_control_input_under_sanitizers(sanitized: Path) -> None:
                     ctl.recv(4096)
         step.tell("kill9 silent")
         assert step.finish().wstatus == 9
+
+
+@pytest.mark.root
+def test_in_control_groups_strangers_are_found_too(start: Start) -> None:
+    """A member of the step's group that is no descendant of the supervisor ends with it."""
+    groups = Cgroups(f"gsched-test-{os.getpid()}/stepd")
+    if not groups.version:
+        pytest.skip(groups.not_enforced()[0])
+    handle = groups.create(7, 1, memory_mb=200, cpus=[max(os.sched_getaffinity(0))])
+    assert handle.not_enforced == []
+    joins = [("cgroup_procs", path) for path in handle.procs_files]
+    kills = [("cgroup_kill", path) for path in handle.kill_dirs]
+    step = start(
+        "grep Cpus_allowed_list /proc/self/status; while [ ! -e go ]; do sleep 0.02; done; exit 6",
+        *joins,
+        *kills,
+    )
+    wait_for(step.out / "o")
+    stranger = subprocess.Popen(["sleep", "300"])
+    for path in handle.procs_files:
+        Path(path).write_text(str(stranger.pid))
+    (step.out / "go").touch()
+    assert step.finish().wstatus == 6 << 8
+    assert stranger.wait(10) == -signal.SIGTERM
+    assert handle.pids() == [] and handle.usage().peak_bytes > 0
+    assert handle.remove()
+    groups.close()
+    assert text(step).split() == ["Cpus_allowed_list:", str(max(os.sched_getaffinity(0)))]
+
+
+@pytest.mark.root
+def test_a_control_group_that_is_gone_is_a_failure_to_set_up(start: Start) -> None:
+    step = start("true", ("cgroup_procs", "/sys/fs/cgroup/no-such/cgroup.procs"))
+    status = step.finish()
+    assert status.wstatus == 1 << 8 and status.failed is not None
+    assert status.failed[1].startswith("setup: could not join cgroup /sys/fs/cgroup/no-such/")

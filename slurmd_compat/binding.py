@@ -1,0 +1,134 @@
+"""What a share of a node means in words: the variables that name its GPUs, the device rules, the
+CPU lists. Pure functions; the bit of a GPU is its place in the node's list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from gsched.model import Gpu
+
+#: NVIDIA's character devices: /dev/nvidiaN is 195:N. The control device (195:255) and nvidia-uvm
+#: belong to everybody.
+NVIDIA_MAJOR = 195
+
+#: gres.conf's Flags= words for the environment -> the variable they stand for
+ENVIRONMENT_FLAGS = {
+    "nvidia_gpu_env": "CUDA_VISIBLE_DEVICES",
+    "amd_gpu_env": "ROCR_VISIBLE_DEVICES",
+    "intel_gpu_env": "ZE_AFFINITY_MASK",
+    "opencl_env": "GPU_DEVICE_ORDINAL",
+}
+
+
+def bits(bitmap: int) -> list[int]:
+    """The numbers of the set bits: 0b1011 -> [0, 1, 3]."""
+    out = []
+    while bitmap:
+        low = bitmap & -bitmap
+        out.append(low.bit_length() - 1)
+        bitmap ^= low
+    return out
+
+
+def list_text(numbers: Iterable[int]) -> str:
+    """A list with ranges, as cpusets and Slurm's Cores= take it: [0, 1, 2, 8] -> "0-2,8"."""
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def is_mig(gpu: Gpu) -> bool:
+    """Whether this is a slice of a GPU."""
+    return gpu.uuid.startswith("MIG-")
+
+
+def visible_devices(gpus: Sequence[Gpu], bitmap: int, constrained: bool) -> str:
+    """The value of CUDA_VISIBLE_DEVICES.
+
+    With the devices constrained (ConstrainDevices=yes and enforced) the job sees only its own, so
+    that they count from 0; otherwise the numbers are the node's. Where the node has MIG devices
+    numbers mean nothing and UUIDs are used.
+    """
+    own = bits(bitmap)
+    if any(is_mig(gpu) for gpu in gpus):
+        return ",".join(gpus[bit].uuid for bit in own)
+    return ",".join(str(number) for number in (range(len(own)) if constrained else own))
+
+
+def gpu_variables(
+    gpus: Sequence[Gpu],
+    bitmap: int,
+    constrained: bool,
+    flags: Collection[str] = (),
+    autodetect: str = "",
+) -> dict[str, str]:
+    """The environment that tells a job which GPUs it has; {} for a share without GPUs.
+
+    flags are the environment words of gres.conf's Flags= for this node, autodetect its AutoDetect
+    ("" or "off": none): without flags AutoDetect=nvml sets CUDA_VISIBLE_DEVICES alone, and a
+    list of files sets the variables of all vendors, as Slurm does.
+    """
+    if not bitmap:
+        return {}
+    variables = {"SLURM_JOB_GPUS": ",".join(str(bit) for bit in bits(bitmap))}
+    given = {flag.lower() for flag in flags} & {*ENVIRONMENT_FLAGS, "no_gpu_env"}
+    if "no_gpu_env" in given:
+        return variables
+    if not given:
+        given = {"nvidia_gpu_env"} if autodetect.lower() == "nvml" else set(ENVIRONMENT_FLAGS)
+    visible = visible_devices(gpus, bitmap, constrained)
+    for flag, variable in ENVIRONMENT_FLAGS.items():
+        if flag in given:
+            variables[variable] = visible
+    return variables
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRules:
+    """Device rules in the words of cgroup v1, "c MAJOR:MINOR"."""
+
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+
+
+def device_rules(gpus: Sequence[Gpu], bitmap: int) -> DeviceRules:
+    """Which GPUs' devices a share may open and which not. GPUs without a known minor are left out:
+    there is no device to name. The slices of one GPU share its device, so that it is open as soon
+    as one of them is in the share.
+    """
+    own = {gpus[bit].minor for bit in bits(bitmap) if bit < len(gpus)} - {-1}
+    others = {gpu.minor for gpu in gpus} - own - {-1}
+    return DeviceRules(
+        allow=tuple(f"c {NVIDIA_MAJOR}:{minor}" for minor in sorted(own)),
+        deny=tuple(f"c {NVIDIA_MAJOR}:{minor}" for minor in sorted(others)),
+    )
+
+
+def device_files(gpus: Sequence[Gpu], bitmap: int) -> list[str]:
+    """The device files of a share, in the order of their bits, each once."""
+    minors = [gpus[bit].minor for bit in bits(bitmap)]
+    return [f"/dev/nvidia{minor}" for minor in dict.fromkeys(minors) if minor >= 0]
+
+
+def abstract_order(machine: Iterable[tuple[int, int, int]]) -> list[int]:
+    """The machine's CPU for each of Slurm's abstract CPU numbers.
+
+    Slurm counts socket by socket, core by core, thread by thread; kernels often count the second
+    threads last. `machine` has (CPU, socket, core) rows.
+    """
+    return [cpu for cpu, _, _ in sorted(machine, key=lambda row: (row[1], row[2], row[0]))]
+
+
+def machine_cpus(cpu_ids: int, order: Sequence[int]) -> list[int] | None:
+    """The machine's CPUs for a bitmap of abstract ones; None when the machine does not have them
+    all (a simulated node)."""
+    wanted = bits(cpu_ids)
+    if wanted and wanted[-1] >= len(order):
+        return None
+    return sorted(order[number] for number in wanted)
