@@ -202,6 +202,7 @@ class Daemon:
         self._epoll.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
+        self.grants.close()
         self.journal.close()
 
     def turn(self, timeout_ms: int) -> None:

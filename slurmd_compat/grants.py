@@ -137,6 +137,11 @@ class Grants:
             self._stubborn.append(handle)
             self._retry_at = time.monotonic() + RETRY_S
 
+    def close(self) -> None:
+        """Leaves no empty control groups behind; those of running jobs stay."""
+        if self._cgroups is not None:
+            self._cgroups.close()
+
     def on_time(self) -> None:
         """Tries again to remove what was not empty."""
         if self._stubborn and time.monotonic() >= self._retry_at:
