@@ -58,13 +58,15 @@ struct sample {
 };
 _Static_assert(sizeof(struct sample) == 32, "nvmlProcessUtilizationSample_t");
 
-API int nvmlDeviceGetProcessUtilization(device_t d, struct sample *out, unsigned *count, unsigned long long since)
+API int nvmlDeviceGetProcessUtilization(device_t d, struct sample *out, unsigned *count,
+                                        unsigned long long since)
 {
     WHOLE_GPU(d);
     NEED(count);
     struct timespec ts;
     clock_gettime(CLOCK_REALTIME, &ts);
-    unsigned long long now = (unsigned long long)ts.tv_sec * 1000000u + (unsigned long long)ts.tv_nsec / 1000u;
+    unsigned long long now =
+        (unsigned long long)ts.tv_sec * 1000000u + (unsigned long long)ts.tv_nsec / 1000u;
     unsigned room = *count, n = since > now ? 0 : g->nprocs;
     *count = n;
     if (!n)
@@ -122,7 +124,8 @@ API int nvmlDeviceGetAccountingStats(device_t d, unsigned pid, struct account *o
     NEED(out);
     for (unsigned i = 0; i < g->nprocs; i++)
         if (g->procs[i].pid == pid) {
-            *out = (struct account){.gpu = g->procs[i].util, .max_memory = g->procs[i].mem_mib << 20, .running = 1};
+            *out = (struct account){
+                .gpu = g->procs[i].util, .max_memory = g->procs[i].mem_mib << 20, .running = 1};
             return OK;
         }
     return NOT_FOUND;
@@ -132,8 +135,8 @@ API int nvmlDeviceGetAccountingStats(device_t d, unsigned pid, struct account *o
 
 struct event_set {
     unsigned long long types[GPUS_MAX]; /* what each GPU is registered for */
-    long offset;                        /* how far the file has been read; -1: nothing registered yet */
-    struct event_set *next;             /* list of the living ones, to tell a good handle */
+    long offset;            /* how far the file has been read; -1: nothing registered yet */
+    struct event_set *next; /* list of the living ones, to tell a good handle */
 };
 static struct event_set *sets;
 
@@ -226,7 +229,8 @@ static bool next_event(struct event_set *s, struct event *out)
         while (!found && fgets(line, sizeof line, f) && strchr(line, '\n')) {
             unsigned index, xid, type = 8;
             s->offset = ftell(f);
-            if (sscanf(line, "%u %u %x", &index, &xid, &type) < 2 || index >= state.top->ngpus || !(s->types[index] & type))
+            if (sscanf(line, "%u %u %x", &index, &xid, &type) < 2 || index >= state.top->ngpus ||
+                !(s->types[index] & type))
                 continue;
             *out = (struct event){&state.devices[index], type, xid, 0xffffffff, 0xffffffff};
             found = true;

@@ -17,7 +17,8 @@ _Static_assert(sizeof(struct memory_v2) == 40, "nvmlMemory_v2_t");
 static void amounts(const struct gpu *g, const struct mig *m, struct memory_v2 *out)
 {
     const unsigned long long mib = 1ull << 20;
-    uint64_t total = m ? m->mem_mib : g->mem_mib, used = m ? 0 : g->used_mib, reserved = m ? 0 : g->reserved_mib;
+    uint64_t total = m ? m->mem_mib : g->mem_mib, used = m ? 0 : g->used_mib,
+             reserved = m ? 0 : g->reserved_mib;
     for (unsigned i = 0; m && i < g->nprocs; i++)
         if (g->procs[i].gi == m->gi && g->procs[i].ci == m->ci)
             used += g->procs[i].mem_mib;
@@ -64,7 +65,8 @@ API int nvmlDeviceGetBAR1MemoryInfo(device_t d, struct memory *out)
 
 API int nvmlDeviceGetUtilizationRates(device_t d, unsigned out[2])
 {
-    WHOLE_GPU(d); /* as on the real thing there is none for a MIG device, nor for a GPU in MIG mode */
+    WHOLE_GPU(
+        d); /* as on the real thing there is none for a MIG device, nor for a GPU in MIG mode */
     NEED(out);
     if (g->mig_mode)
         return NOT_SUPPORTED;
@@ -144,7 +146,8 @@ API int nvmlDeviceGetSupportedMemoryClocks(device_t d, unsigned *count, unsigned
     return OK;
 }
 
-API int nvmlDeviceGetSupportedGraphicsClocks(device_t d, unsigned mem, unsigned *count, unsigned *out)
+API int nvmlDeviceGetSupportedGraphicsClocks(device_t d, unsigned mem, unsigned *count,
+                                             unsigned *out)
 {
     WHOLE_GPU(d);
     NEED(count);
@@ -169,7 +172,8 @@ API int nvmlDeviceGetEccMode(device_t d, unsigned *current, unsigned *pending)
     return OK;
 }
 
-API int nvmlDeviceGetTotalEccErrors(device_t d, unsigned type, unsigned counter, unsigned long long *out)
+API int nvmlDeviceGetTotalEccErrors(device_t d, unsigned type, unsigned counter,
+                                    unsigned long long *out)
 {
     WHOLE_GPU(d);
     NEED(out && type < 2 && counter < 2);
@@ -179,7 +183,8 @@ API int nvmlDeviceGetTotalEccErrors(device_t d, unsigned type, unsigned counter,
     return OK;
 }
 
-API int nvmlDeviceGetMemoryErrorCounter(device_t d, unsigned type, unsigned counter, unsigned where, unsigned long long *out)
+API int nvmlDeviceGetMemoryErrorCounter(device_t d, unsigned type, unsigned counter, unsigned where,
+                                        unsigned long long *out)
 {
     if (where != 2 && where < 8) { /* all errors of the file are those of the device memory */
         WHOLE_GPU(d);
@@ -190,7 +195,8 @@ API int nvmlDeviceGetMemoryErrorCounter(device_t d, unsigned type, unsigned coun
     return where == 2 ? nvmlDeviceGetTotalEccErrors(d, type, counter, out) : INVALID_ARGUMENT;
 }
 
-API int nvmlDeviceGetRemappedRows(device_t d, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failure)
+API int nvmlDeviceGetRemappedRows(device_t d, unsigned *corrected, unsigned *uncorrected,
+                                  unsigned *pending, unsigned *failure)
 {
     WHOLE_GPU(d);
     NEED(corrected && uncorrected && pending && failure);
@@ -201,7 +207,8 @@ API int nvmlDeviceGetRemappedRows(device_t d, unsigned *corrected, unsigned *unc
     return OK;
 }
 
-API int nvmlDeviceGetRetiredPages(device_t d, unsigned cause, unsigned *count, unsigned long long *out)
+API int nvmlDeviceGetRetiredPages(device_t d, unsigned cause, unsigned *count,
+                                  unsigned long long *out)
 {
     WHOLE_GPU(d);
     NEED(count && cause < 2);

@@ -1,4 +1,5 @@
-/* MIG: devices inside a device, GPU instances and compute instances. What is in the file is there; nothing can be made. */
+/* MIG: devices inside a device, GPU instances and compute instances. What is in the file is there;
+ * nothing can be made. */
 #include "nvml.h"
 
 #include <stdio.h>
@@ -42,10 +43,10 @@ API int nvmlDeviceIsMigDeviceHandle(device_t d, unsigned *out)
     return OK;
 }
 
-#define OF_MIG(d)   \
-    ANY_GPU(d);     \
-    NEED(out);      \
-    if (!m)         \
+#define OF_MIG(d) \
+    ANY_GPU(d);   \
+    NEED(out);    \
+    if (!m)       \
     return INVALID_ARGUMENT
 
 API int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device_t d, device_t *out)
@@ -88,7 +89,8 @@ API int nvmlDeviceGetAttributes_v2(device_t d, struct attributes *out)
 }
 
 /* An instance handle: its place k in the GPU's list, or the answer to give. */
-static struct gpu *instance(const struct handle *h, const struct handle *array, struct mig **m, int *rc)
+static struct gpu *instance(const struct handle *h, const struct handle *array, struct mig **m,
+                            int *rc)
 {
     int k = slot_of(h, array, GPUS_MAX * MIGS_MAX);
     *rc = state.users ? INVALID_ARGUMENT : UNINITIALIZED;
@@ -141,7 +143,8 @@ API int nvmlGpuInstanceGetInfo(device_t i, struct gpu_instance_info *out)
     if (!g)
         return rc;
     NEED(out);
-    *out = (struct gpu_instance_info){&state.devices[index_of(g)], m->gi, m->profile, m->start, m->size};
+    *out = (struct gpu_instance_info){&state.devices[index_of(g)], m->gi, m->profile, m->start,
+                                      m->size};
     return OK;
 }
 
@@ -162,7 +165,8 @@ API int nvmlGpuInstanceGetComputeInstanceById(device_t i, unsigned id, device_t 
     return NOT_FOUND;
 }
 
-API int nvmlGpuInstanceGetComputeInstances(device_t i, unsigned profile, device_t *out, unsigned *count)
+API int nvmlGpuInstanceGetComputeInstances(device_t i, unsigned profile, device_t *out,
+                                           unsigned *count)
 {
     (void)profile; /* one compute instance takes its GPU instance whole here */
     LOCKED;
@@ -195,9 +199,14 @@ API int nvmlComputeInstanceGetInfo_v2(device_t i, struct compute_instance_info *
         return rc;
     NEED(out);
     int x = index_of(g);
-    static const unsigned profile_of[9] = {0, 0, 1, 2, 3, 3, 6, 4, 5}; /* NVML_COMPUTE_INSTANCE_PROFILE_n_SLICE */
-    *out = (struct compute_instance_info){&state.devices[x], &state.gpu_instances[x][m - g->migs], m->ci,
-                                          profile_of[m->slices < 9 ? m->slices : 0], 0, m->slices};
+    static const unsigned profile_of[9] = {0, 0, 1, 2, 3,
+                                           3, 6, 4, 5}; /* NVML_COMPUTE_INSTANCE_PROFILE_n_SLICE */
+    *out = (struct compute_instance_info){&state.devices[x],
+                                          &state.gpu_instances[x][m - g->migs],
+                                          m->ci,
+                                          profile_of[m->slices < 9 ? m->slices : 0],
+                                          0,
+                                          m->slices};
     return OK;
 }
 
@@ -228,11 +237,17 @@ API int nvmlDeviceGetGpuInstanceProfileInfo(device_t d, unsigned index, struct p
     const struct profile *p = g->mig_capable ? profile_at(index) : NULL;
     if (!p)
         return NOT_SUPPORTED;
-    *out = (struct profile_info){.id = p->id, .slices = p->slices, .count = p->count, .sms = p->sms, .copy = p->slices, .mem_mib = p->mem_mib};
+    *out = (struct profile_info){.id = p->id,
+                                 .slices = p->slices,
+                                 .count = p->count,
+                                 .sms = p->sms,
+                                 .copy = p->slices,
+                                 .mem_mib = p->mem_mib};
     return OK;
 }
 
-API int nvmlDeviceGetGpuInstanceProfileInfoV(device_t d, unsigned index, struct profile_info_v2 *out)
+API int nvmlDeviceGetGpuInstanceProfileInfoV(device_t d, unsigned index,
+                                             struct profile_info_v2 *out)
 {
     WHOLE_GPU(d);
     NEED(out && index < PROFILES_MAX);

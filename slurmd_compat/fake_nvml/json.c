@@ -74,7 +74,8 @@ static char *string(struct reader *r)
         p += *p == '\\' ? 2 : 1;
     if (p >= r->end)
         return wrong(r, "a string without end");
-    char *text = malloc((size_t)(p - r->at) + 1), *out = text; /* an escape is never shorter than what it stands for */
+    char *text = malloc((size_t)(p - r->at) + 1),
+         *out = text; /* an escape is never shorter than what it stands for */
     if (!text)
         return wrong(r, "out of memory");
     while (*r->at != '"') {
@@ -129,7 +130,8 @@ static bool members(struct reader *r, struct json *j, char close, int depth)
         tail = &m->next;
     } while (take(r, ','));
     if (!take(r, close))
-        return wrong(r, close == '}' ? "',' or '}' was expected" : "',' or ']' was expected"), false;
+        return wrong(r, close == '}' ? "',' or '}' was expected" : "',' or ']' was expected"),
+               false;
     return true;
 }
 
@@ -146,7 +148,8 @@ static bool number(struct reader *r, double *out)
 {
     char digits[64];
     size_t n = 0;
-    while (r->at + n < r->end && n < sizeof digits - 1 && strchr("+-.eE0123456789", r->at[n]) && r->at[n])
+    while (r->at + n < r->end && n < sizeof digits - 1 && strchr("+-.eE0123456789", r->at[n]) &&
+           r->at[n])
         n++;
     memcpy(digits, r->at, n);
     digits[n] = 0;
@@ -238,7 +241,8 @@ const struct json *json_get(const struct json *object, const char *key)
     return NULL;
 }
 
-double json_number(const struct json *object, const struct json *fallback, const char *key, double otherwise)
+double json_number(const struct json *object, const struct json *fallback, const char *key,
+                   double otherwise)
 {
     const struct json *m = json_get(object, key);
     if (!m || m->kind > JSON_NUMBER)
@@ -246,7 +250,8 @@ double json_number(const struct json *object, const struct json *fallback, const
     return m && m->kind <= JSON_NUMBER ? m->number : otherwise;
 }
 
-const char *json_text(const struct json *object, const struct json *fallback, const char *key, const char *otherwise)
+const char *json_text(const struct json *object, const struct json *fallback, const char *key,
+                      const char *otherwise)
 {
     const struct json *m = json_get(object, key);
     if (!m || m->kind != JSON_STRING)

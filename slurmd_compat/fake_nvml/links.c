@@ -15,7 +15,8 @@ API int nvmlDeviceGetCpuAffinity(device_t d, unsigned size, unsigned long *out)
     return OK;
 }
 
-API int nvmlDeviceGetCpuAffinityWithinScope(device_t d, unsigned size, unsigned long *out, unsigned scope)
+API int nvmlDeviceGetCpuAffinityWithinScope(device_t d, unsigned size, unsigned long *out,
+                                            unsigned scope)
 {
     NEED(scope < 2);
     return nvmlDeviceGetCpuAffinity(d, size, out);
@@ -112,15 +113,17 @@ API int nvmlSystemGetTopologyGpuSet(unsigned cpu, unsigned *count, device_t *out
 static const struct link *link_at(const struct gpu *g, unsigned link, int *rc)
 {
     /* A GPU in MIG mode has no NVLink and no peers. */
-    *rc = link >= LINKS_MAX ? INVALID_ARGUMENT : g->links[link].to == LINK_NONE || g->mig_mode ? NOT_SUPPORTED : OK;
+    *rc = link >= LINKS_MAX                               ? INVALID_ARGUMENT
+          : g->links[link].to == LINK_NONE || g->mig_mode ? NOT_SUPPORTED
+                                                          : OK;
     return *rc == OK ? &g->links[link] : NULL;
 }
 
-#define LINK(d, number)                               \
-    WHOLE_GPU(d);                                     \
-    NEED(out);                                        \
+#define LINK(d, number)                                \
+    WHOLE_GPU(d);                                      \
+    NEED(out);                                         \
     const struct link *l = link_at(g, (number), &rc_); \
-    if (!l)                                           \
+    if (!l)                                            \
     return rc_
 
 API int nvmlDeviceGetNvLinkState(device_t d, unsigned link, unsigned *out)
@@ -160,7 +163,8 @@ API int nvmlDeviceGetNvLinkRemotePciInfo_v2(device_t d, unsigned link, struct pc
         fill_pci(out, h->domain, h->bus_no, h->device, h->function, h->pci_id);
     } else {
         unsigned v[4] = {0, 0, 0, 0};
-        if (sscanf(state.top->switches[l->peer], "%8x:%2x:%2x.%1x", &v[0], &v[1], &v[2], &v[3]) != 4)
+        if (sscanf(state.top->switches[l->peer], "%8x:%2x:%2x.%1x", &v[0], &v[1], &v[2], &v[3]) !=
+            4)
             v[1] = l->peer;
         fill_pci(out, v[0], v[1], v[2], v[3], 0x22a310de);
     }
@@ -171,7 +175,8 @@ static unsigned common_links(const struct gpu *a, const struct gpu *b)
 {
     unsigned direct = 0, up_a = 0, up_b = 0;
     for (int i = 0; i < LINKS_MAX; i++) {
-        direct += a->links[i].to == LINK_GPU && a->links[i].peer == (unsigned)index_of(b) && !a->links[i].down;
+        direct += a->links[i].to == LINK_GPU && a->links[i].peer == (unsigned)index_of(b) &&
+                  !a->links[i].down;
         up_a += a->links[i].to == LINK_SWITCH && !a->links[i].down;
         up_b += b->links[i].to == LINK_SWITCH && !b->links[i].down;
     }
@@ -201,7 +206,9 @@ _Static_assert(sizeof(struct fabric) == 28, "nvmlGpuFabricInfo_t");
 
 static struct fabric fabric_of(const struct gpu *g)
 {
-    struct fabric f = {.status = OK, .clique = g->fabric_clique, .state = g->has_fabric ? (uint8_t)g->fabric_state : 0};
+    struct fabric f = {.status = OK,
+                       .clique = g->fabric_clique,
+                       .state = g->has_fabric ? (uint8_t)g->fabric_state : 0};
     memcpy(f.cluster, g->fabric_cluster, 16);
     return f;
 }

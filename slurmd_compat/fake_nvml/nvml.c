@@ -1,6 +1,7 @@
-/* The fake libnvidia-ml.so.1: start, handles, and what is asked of a GPU as a whole. GSCHED_NVML_TOPOLOGY names the file that describes
- * the machine (format: topology.h), GSCHED_NVML_NODE is mixed into the UUIDs. The file may be replaced while programs
- * run: the next call sees the new one (a bad one is ignored). */
+/* The fake libnvidia-ml.so.1: start, handles, and what is asked of a GPU as a whole.
+ * GSCHED_NVML_TOPOLOGY names the file that describes the machine (format: topology.h),
+ * GSCHED_NVML_NODE is mixed into the UUIDs. The file may be replaced while programs run: the next
+ * call sees the new one (a bad one is ignored). */
 #include "nvml.h"
 
 #include <stdio.h>
@@ -16,7 +17,8 @@ static bool changed(void)
     struct stat st;
     if (stat(state.path, &st))
         return false; /* between unlink and rename, or gone: what was read stays true */
-    long long now[4] = {(long long)st.st_ino, (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+    long long now[4] = {(long long)st.st_ino, (long long)st.st_size, (long long)st.st_mtim.tv_sec,
+                        st.st_mtim.tv_nsec};
     if (!memcmp(now, state.stamp, sizeof now))
         return false;
     memcpy(state.stamp, now, sizeof now);
@@ -162,12 +164,37 @@ API const char *gsched_nvml_problem(void)
 API const char *nvmlErrorString(int code)
 {
     static const char *const texts[] = {
-        "Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions", "Already Initialized", "Not Found",
-        "Insufficient Size", "Insufficient External Power", "Driver Not Loaded", "Timeout", "Interrupt Request Issue",
-        "NVML Shared Library Not Found", "Function Not Found", "Corrupted infoROM", "GPU is lost", "GPU requires reset",
-        "GPU access blocked by the operating system", "Driver/library version mismatch", "In use by another client", "Insufficient memory",
-        "No data", "vGPU ECC not supported", "Insufficient resources", "Frequency not supported", "Argument version mismatch", "Deprecated",
-        "Not ready", "GPU not found", "Invalid state", "Reset type not supported",
+        "Success",
+        "Uninitialized",
+        "Invalid Argument",
+        "Not Supported",
+        "Insufficient Permissions",
+        "Already Initialized",
+        "Not Found",
+        "Insufficient Size",
+        "Insufficient External Power",
+        "Driver Not Loaded",
+        "Timeout",
+        "Interrupt Request Issue",
+        "NVML Shared Library Not Found",
+        "Function Not Found",
+        "Corrupted infoROM",
+        "GPU is lost",
+        "GPU requires reset",
+        "GPU access blocked by the operating system",
+        "Driver/library version mismatch",
+        "In use by another client",
+        "Insufficient memory",
+        "No data",
+        "vGPU ECC not supported",
+        "Insufficient resources",
+        "Frequency not supported",
+        "Argument version mismatch",
+        "Deprecated",
+        "Not ready",
+        "GPU not found",
+        "Invalid state",
+        "Reset type not supported",
     };
     return code >= 0 && code < (int)(sizeof texts / sizeof *texts) ? texts[code] : "Unknown Error";
 }
@@ -335,8 +362,14 @@ GETTER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, WHOLE_GPU, g-
 GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, WHOLE_GPU, g->reasons)
 GETTER(nvmlDeviceGetSupportedClocksEventReasons, unsigned long long, WHOLE_GPU, g->reasons | 0x1ff)
 GETTER(nvmlDeviceGetPerformanceState, unsigned, WHOLE_GPU, g->util ? 0 : 8)
-GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, WHOLE_GPU, g->cc_major >= 9 ? 5 : g->cc_major == 8 ? 4 : 3)
-GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, WHOLE_GPU, g->cc_major >= 9 ? 5 : g->cc_major == 8 ? 4 : 3)
+GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, WHOLE_GPU,
+       g->cc_major >= 9   ? 5
+       : g->cc_major == 8 ? 4
+                          : 3)
+GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, WHOLE_GPU,
+       g->cc_major >= 9   ? 5
+       : g->cc_major == 8 ? 4
+                          : 3)
 GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, WHOLE_GPU, 16)
 GETTER(nvmlDeviceGetMaxPcieLinkWidth, unsigned, WHOLE_GPU, 16)
 GETTER(nvmlDeviceGetPersistenceMode, unsigned, WHOLE_GPU, state.persistence[index_of(g)])
@@ -376,7 +409,8 @@ API int nvmlDeviceGetPowerManagementLimitConstraints(device_t d, unsigned *low, 
 SETTER(nvmlDeviceSetPersistenceMode, value <= 1, state.persistence)
 SETTER(nvmlDeviceSetComputeMode, value <= 3, state.compute_mode)
 SETTER(nvmlDeviceSetAccountingMode, value <= 1, state.accounting)
-SETTER(nvmlDeviceSetPowerManagementLimit, value >= g->power_limit_mw / 7 * 2 && value <= g->power_limit_mw, state.power_limit_mw)
+SETTER(nvmlDeviceSetPowerManagementLimit,
+       value >= g->power_limit_mw / 7 * 2 && value <= g->power_limit_mw, state.power_limit_mw)
 
 API int nvmlDeviceGetCudaComputeCapability(device_t d, int *major, int *minor)
 {
@@ -387,11 +421,14 @@ API int nvmlDeviceGetCudaComputeCapability(device_t d, int *major, int *minor)
     return OK;
 }
 
-void fill_pci(struct pci_info *p, unsigned domain, unsigned bus, unsigned device, unsigned function, unsigned id)
+void fill_pci(struct pci_info *p, unsigned domain, unsigned bus, unsigned device, unsigned function,
+              unsigned id)
 {
     memset(p, 0, sizeof *p);
-    snprintf(p->legacy, sizeof p->legacy, "%04X:%02X:%02X.%X", domain & 0xffff, bus & 255, device & 255, function & 15);
-    snprintf(p->bus_id, sizeof p->bus_id, "%08X:%02X:%02X.%X", domain, bus & 255, device & 255, function & 15);
+    snprintf(p->legacy, sizeof p->legacy, "%04X:%02X:%02X.%X", domain & 0xffff, bus & 255,
+             device & 255, function & 15);
+    snprintf(p->bus_id, sizeof p->bus_id, "%08X:%02X:%02X.%X", domain, bus & 255, device & 255,
+             function & 15);
     p->domain = domain;
     p->bus = bus;
     p->device = device;

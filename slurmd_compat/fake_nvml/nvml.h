@@ -1,4 +1,5 @@
-/* The library's own state and what its parts share. ABI facts (sizes, versions, codes) are those that pynvml states. */
+/* The library's own state and what its parts share. ABI facts (sizes, versions, codes) are those
+ * that pynvml states. */
 #ifndef GSCHED_NVML_H
 #define GSCHED_NVML_H
 
@@ -30,14 +31,16 @@ struct handle {
     char slot;
 };
 
-/* One lock around everything: calls are short, and the topology may be replaced between two of them. */
+/* One lock around everything: calls are short, and the topology may be replaced between two of
+ * them. */
 struct state {
     pthread_mutex_t lock;
     unsigned users; /* nvmlInit minus nvmlShutdown */
     char path[4096], node[128], why[512];
     long long stamp[4]; /* what stat said of the file read last */
     struct topology *top;
-    unsigned persistence[GPUS_MAX], compute_mode[GPUS_MAX], power_limit_mw[GPUS_MAX], accounting[GPUS_MAX];
+    unsigned persistence[GPUS_MAX], compute_mode[GPUS_MAX], power_limit_mw[GPUS_MAX],
+        accounting[GPUS_MAX];
     struct handle devices[GPUS_MAX], mig_devices[GPUS_MAX][MIGS_MAX];
     struct handle gpu_instances[GPUS_MAX][MIGS_MAX], compute_instances[GPUS_MAX][MIGS_MAX];
 };
@@ -49,23 +52,25 @@ void release(int *held);
 
 /* The place of a handle in one of the arrays above, -1: not from it. */
 int slot_of(const struct handle *h, const struct handle *array, int n);
-/* The GPU of a device handle (of its parent for a MIG handle, with *mig set), or NULL and the answer to give in *rc. */
+/* The GPU of a device handle (of its parent for a MIG handle, with *mig set), or NULL and the
+ * answer to give in *rc. */
 struct gpu *gpu_of(device_t d, struct mig **mig, int *rc);
-/* Opens a getter: g (and m, if it is a MIG handle) are set, or the function has returned the answer. */
-#define ANY_GPU(d)                             \
-    LOCKED;                                    \
-    int rc_;                                   \
-    struct mig *m = NULL;                      \
-    struct gpu *g = gpu_of((d), &m, &rc_);     \
-    if (!g)                                    \
+/* Opens a getter: g (and m, if it is a MIG handle) are set, or the function has returned the
+ * answer. */
+#define ANY_GPU(d)                         \
+    LOCKED;                                \
+    int rc_;                               \
+    struct mig *m = NULL;                  \
+    struct gpu *g = gpu_of((d), &m, &rc_); \
+    if (!g)                                \
     return rc_
-#define WHOLE_GPU(d)     \
-    ANY_GPU(d);          \
-    if (m)               \
+#define WHOLE_GPU(d) \
+    ANY_GPU(d);      \
+    if (m)           \
     return NOT_SUPPORTED
-#define NEED(p)                  \
-    do {                         \
-        if (!(p))                \
+#define NEED(p)                      \
+    do {                             \
+        if (!(p))                    \
             return INVALID_ARGUMENT; \
     } while (0)
 
@@ -75,7 +80,8 @@ struct pci_info {
     char bus_id[32];
 };
 _Static_assert(sizeof(struct pci_info) == 68, "nvmlPciInfo_t");
-void fill_pci(struct pci_info *p, unsigned domain, unsigned bus, unsigned device, unsigned function, unsigned id);
+void fill_pci(struct pci_info *p, unsigned domain, unsigned bus, unsigned device, unsigned function,
+              unsigned id);
 
 int give_text(char *out, unsigned size, const char *text);
 int index_of(const struct gpu *g);

@@ -1,10 +1,11 @@
-/* Every other function that pynvml knows is there and answers "Not Supported", as a driver does for what a GPU lacks.
- * The arguments are not looked at: the calling convention lets a function take fewer than it is given. */
+/* Every other function that pynvml knows is there and answers "Not Supported", as a driver does for
+ * what a GPU lacks. The arguments are not looked at: the calling convention lets a function take
+ * fewer than it is given. */
 #include "nvml.h"
 
-#define NONE(name)     \
-    API int name(void) \
-    {                  \
+#define NONE(name)            \
+    API int name(void)        \
+    {                         \
         return NOT_SUPPORTED; \
     }
 

@@ -57,8 +57,9 @@ static void make_uuid(char *out, size_t size, const char *prefix, const char *co
 {
     uint8_t b[16];
     digest(texts, b);
-    snprintf(out, size, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", prefix, b[0], b[1], b[2], b[3], b[4],
-             b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    snprintf(out, size, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             prefix, b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11],
+             b[12], b[13], b[14], b[15]);
 }
 
 /* "0-55,112-167" into a bit mask; false if it is not such a list. */
@@ -111,7 +112,8 @@ static void read_migs(struct gpu *g, const struct json *list, const char *node)
         x->mem_mib = count(m, NULL, "mem_mib", 4864);
         copy(x->name, sizeof x->name, json_text(m, NULL, "name", "1g.5gb"));
         snprintf(where, sizeof where, "%u/%u", x->gi, x->ci);
-        make_uuid(x->uuid, sizeof x->uuid, "MIG", (const char *const[]){"mig", node, g->uuid, where, NULL});
+        make_uuid(x->uuid, sizeof x->uuid, "MIG",
+                  (const char *const[]){"mig", node, g->uuid, where, NULL});
         const char *given = json_text(m, NULL, "uuid", NULL);
         if (given)
             copy(x->uuid, sizeof x->uuid, given);
@@ -174,7 +176,8 @@ static void read_fabric(struct gpu *g, const struct json *f)
     }
 }
 
-static int read_gpu(struct topology *t, const struct json *o, const struct json *d, const char *node, char *why, size_t why_size)
+static int read_gpu(struct topology *t, const struct json *o, const struct json *d,
+                    const char *node, char *why, size_t why_size)
 {
     unsigned index = t->ngpus, v[4];
     struct gpu *g = &t->gpus[index];
@@ -191,10 +194,12 @@ static int read_gpu(struct topology *t, const struct json *o, const struct json 
     if (given)
         copy(g->uuid, sizeof g->uuid, given);
     else
-        make_uuid(g->uuid, sizeof g->uuid, "GPU", (const char *const[]){"gpu", node, g->name, g->bus, NULL});
+        make_uuid(g->uuid, sizeof g->uuid, "GPU",
+                  (const char *const[]){"gpu", node, g->name, g->bus, NULL});
     uint8_t b[16];
     digest((const char *const[]){"serial", node, g->bus, NULL}, b);
-    snprintf(g->serial, sizeof g->serial, "16%02u%07u", b[0] % 100u, (b[1] << 16 | b[2] << 8 | b[3]) % 10000000u);
+    snprintf(g->serial, sizeof g->serial, "16%02u%07u", b[0] % 100u,
+             (b[1] << 16 | b[2] << 8 | b[3]) % 10000000u);
     given = json_text(o, NULL, "serial", NULL);
     if (given)
         copy(g->serial, sizeof g->serial, given);
@@ -206,7 +211,8 @@ static int read_gpu(struct topology *t, const struct json *o, const struct json 
         g->cc_major = 9;
     const char *cpus = json_text(o, d, "cpus", "");
     if (!cpu_list(cpus, g->cpus)) {
-        snprintf(why, why_size, "GPU %u: cpus is no list of CPUs below %d: %.60s", index, CPU_WORDS * 64, cpus);
+        snprintf(why, why_size, "GPU %u: cpus is no list of CPUs below %d: %.60s", index,
+                 CPU_WORDS * 64, cpus);
         return -1;
     }
     char path[128], *rest = NULL;
@@ -264,7 +270,8 @@ static void read_links(struct topology *t, const struct json *n, const struct js
     list = json_get(n, "pairs");
     if (list && list->kind == JSON_LIST)
         for (const struct json *m = list->first; m; m = m->next) {
-            const struct json *a = m->kind == JSON_LIST ? m->first : NULL, *b = a ? a->next : NULL, *k = b ? b->next : NULL;
+            const struct json *a = m->kind == JSON_LIST ? m->first : NULL, *b = a ? a->next : NULL,
+                              *k = b ? b->next : NULL;
             if (!k || a->kind != JSON_NUMBER || b->kind != JSON_NUMBER || k->kind != JSON_NUMBER)
                 continue;
             double x = a->number, y = b->number;
@@ -301,7 +308,8 @@ static void read_profiles(struct topology *t, const struct json *list)
     }
 }
 
-int topology_parse(struct topology *t, const char *text, unsigned long len, const char *node, char *why, unsigned long why_size)
+int topology_parse(struct topology *t, const char *text, unsigned long len, const char *node,
+                   char *why, unsigned long why_size)
 {
     memset(t, 0, sizeof *t);
     struct json *root = json_parse(text, len, why, why_size);
@@ -331,7 +339,8 @@ out:
     return rc;
 }
 
-int topology_load(struct topology *t, const char *path, const char *node, char *why, unsigned long why_size)
+int topology_load(struct topology *t, const char *path, const char *node, char *why,
+                  unsigned long why_size)
 {
     struct stat st;
     int rc = -1, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -1,6 +1,7 @@
-/* The user part: from the fork to execve, and the short-lived child that appends a line to the step's error file.
- * Joins the cgroups and raises limits while still root, then becomes the user for good, and only then touches paths of
- * the user: on a file system that squashes root nothing else works, and nothing else is safe. */
+/* The user part: from the fork to execve, and the short-lived child that appends a line to the
+ * step's error file. Joins the cgroups and raises limits while still root, then becomes the user
+ * for good, and only then touches paths of the user: on a file system that squashes root nothing
+ * else works, and nothing else is safe. */
 #include "stepd.h"
 
 #include <errno.h>
@@ -18,7 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Slurm 26.05 stamps what its supervisor writes into a job's files: "[2026-11-29T13:54:17.007] error: ...". */
+/* Slurm 26.05 stamps what its supervisor writes into a job's files: "[2026-11-29T13:54:17.007]
+ * error: ...". */
 static int stamp(char *out, size_t size, bool millis)
 {
     struct timespec ts;
@@ -27,7 +29,8 @@ static int stamp(char *out, size_t size, bool millis)
     clock_gettime(CLOCK_REALTIME, &ts);
     localtime_r(&ts.tv_sec, &tm);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &tm);
-    return millis ? snprintf(out, size, "%s.%03ld", date, ts.tv_nsec / 1000000) : snprintf(out, size, "%s", date);
+    return millis ? snprintf(out, size, "%s.%03ld", date, ts.tv_nsec / 1000000)
+                  : snprintf(out, size, "%s", date);
 }
 
 __attribute__((format(printf, 2, 3))) static void say(int fd, const char *fmt, ...)
@@ -43,7 +46,8 @@ __attribute__((format(printf, 2, 3))) static void say(int fd, const char *fmt, .
         return; /* a full disk or a closed pipe of the user's: nothing to do about it here */
 }
 
-__attribute__((format(printf, 4, 5))) static _Noreturn void fail(int report, int kind, int error, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static _Noreturn void fail(int report, int kind, int error,
+                                                                 const char *fmt, ...)
 {
     struct failure f;
     memset(&f, 0, sizeof f);
@@ -58,12 +62,14 @@ __attribute__((format(printf, 4, 5))) static _Noreturn void fail(int report, int
     _exit(kind == FAIL_EXEC ? error & 0xff : 1);
 }
 
-/* A fresh child has the supervisor's blocked mask and ignored signals; the job must not see either. */
+/* A fresh child has the supervisor's blocked mask and ignored signals; the job must not see either.
+ */
 static void default_signals(void)
 {
     sigset_t none;
     static const char plain[64]; /* a kernel sigaction of zeros: SIG_DFL */
-    for (int sig = 1; sig <= 64; sig++) /* by hand: the C library keeps 32 and 33 to itself, and hands them on ignored */
+    for (int sig = 1; sig <= 64;
+         sig++) /* by hand: the C library keeps 32 and 33 to itself, and hands them on ignored */
         syscall(SYS_rt_sigaction, sig, plain, NULL, 8);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -73,9 +79,11 @@ static int become(const struct spec *s)
 {
     if (geteuid() != 0)
         return s->uid == geteuid() ? 0 : (errno = EPERM, -1);
-    if (setgroups(s->ngroups, s->groups) || setresgid(s->gid, s->gid, s->gid) || setresuid(s->uid, s->uid, s->uid))
+    if (setgroups(s->ngroups, s->groups) || setresgid(s->gid, s->gid, s->gid) ||
+        setresuid(s->uid, s->uid, s->uid))
         return -1;
-    if (s->uid != 0 && setuid(0) == 0) /* cannot happen; if it does, nothing of the user's may run */
+    if (s->uid != 0 &&
+        setuid(0) == 0) /* cannot happen; if it does, nothing of the user's may run */
         return errno = EPERM, -1;
     return 0;
 }
@@ -89,7 +97,8 @@ static int make_parents(const char *path)
     memcpy(dir, path, n + 1);
     for (char *p = dir + 1; (p = strchr(p, '/')); p++) {
         *p = 0;
-        if (mkdir(dir, 0777) && errno != EEXIST && errno != EISDIR && errno != EACCES && errno != EROFS && errno != EPERM)
+        if (mkdir(dir, 0777) && errno != EEXIST && errno != EISDIR && errno != EACCES &&
+            errno != EROFS && errno != EPERM)
             return -1;
         *p = '/';
     }
@@ -101,16 +110,18 @@ static int open_std(const struct spec *s, int which)
     const char *path = *s->std[which] ? s->std[which] : "/dev/null";
     if (which == 0)
         return open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC);
-    /* O_APPEND also when truncating: the batch shell, the steps and the lines of the supervisor share the file, and
-     * none may write over another. */
+    /* O_APPEND also when truncating: the batch shell, the steps and the lines of the supervisor
+     * share the file, and none may write over another. */
     int flags = O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC | O_APPEND | (s->append ? 0 : O_TRUNC);
     int fd = open(path, flags, 0666);
-    if (fd < 0 && errno == ENOENT && make_parents(path) == 0) /* Slurm makes missing directories of an output file */
+    if (fd < 0 && errno == ENOENT &&
+        make_parents(path) == 0) /* Slurm makes missing directories of an output file */
         fd = open(path, flags, 0666);
     return fd;
 }
 
-/* "bad interpreter(X)" is what Slurm says when the script is there and what its first line names is not. */
+/* "bad interpreter(X)" is what Slurm says when the script is there and what its first line names is
+ * not. */
 static bool interpreter(const char *path, char *out, size_t size)
 {
     char head[256];
@@ -148,7 +159,8 @@ _Noreturn void child_run(const struct spec *s, int report)
     for (size_t i = 0; i < s->ncg_procs; i++) {
         int fd = open(s->cg_procs[i], O_WRONLY | O_CLOEXEC);
         if (fd < 0 || write(fd, "0", 1) != 1)
-            fail(report, FAIL_SETUP, errno, "could not join cgroup %s: %s", s->cg_procs[i], strerror(errno));
+            fail(report, FAIL_SETUP, errno, "could not join cgroup %s: %s", s->cg_procs[i],
+                 strerror(errno));
         close(fd);
     }
     if (geteuid() == 0)
@@ -162,19 +174,24 @@ _Noreturn void child_run(const struct spec *s, int report)
             want.rlim_max = now.rlim_max;
         if (want.rlim_cur > want.rlim_max) {
             if (nlate < 4)
-                snprintf(late[nlate++], sizeof late[0], "Can't propagate RLIMIT_%s of %llu from submit host: Operation not permitted",
-                         l->name, (unsigned long long)l->value.rlim_cur);
+                snprintf(
+                    late[nlate++], sizeof late[0],
+                    "Can't propagate RLIMIT_%s of %llu from submit host: Operation not permitted",
+                    l->name, (unsigned long long)l->value.rlim_cur);
             want.rlim_cur = want.rlim_max;
         }
         if (setrlimit((__rlimit_resource_t)l->resource, &want) && nlate < 4)
-            snprintf(late[nlate++], sizeof late[0], "Can't propagate RLIMIT_%s of %llu from submit host: %s", l->name,
+            snprintf(late[nlate++], sizeof late[0],
+                     "Can't propagate RLIMIT_%s of %llu from submit host: %s", l->name,
                      (unsigned long long)l->value.rlim_cur, strerror(errno));
     }
     if (become(s))
-        fail(report, FAIL_SETUP, errno, "could not become uid %u gid %u: %s", (unsigned)s->uid, (unsigned)s->gid, strerror(errno));
+        fail(report, FAIL_SETUP, errno, "could not become uid %u gid %u: %s", (unsigned)s->uid,
+             (unsigned)s->gid, strerror(errno));
 
     umask(s->umask);
-    default_signals(); /* before the first path of the user's: a FIFO may keep us, and a kill must reach us there */
+    default_signals(); /* before the first path of the user's: a FIFO may keep us, and a kill must
+                          reach us there */
     if (chdir(s->cwd)) {
         chdir_error = errno;
         if (chdir("/tmp"))
@@ -183,7 +200,8 @@ _Noreturn void child_run(const struct spec *s, int report)
     for (int i = 0; i < 3; i++) {
         std[i] = i == 2 && !strcmp(s->std[1], s->std[2]) ? std[1] : open_std(s, i);
         if (std[i] < 0)
-            fail(report, FAIL_OPEN, errno, "Could not open %s file %s: %s", names[i], s->std[i], strerror(errno));
+            fail(report, FAIL_OPEN, errno, "Could not open %s file %s: %s", names[i], s->std[i],
+                 strerror(errno));
     }
     for (int i = 0; i < 3; i++)
         dup2(std[i], i); /* 0-2 are open in the supervisor, so std[] are all above */

@@ -1,5 +1,6 @@
-/* The record of the step and those who follow it: the status file, the control socket, the events. All paths are
- * relative: the working directory is the step's own, private to the daemon, and may be longer than a socket name. */
+/* The record of the step and those who follow it: the status file, the control socket, the events.
+ * All paths are relative: the working directory is the step's own, private to the daemon, and may
+ * be longer than a socket name. */
 #include "stepd.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@ int control_claim(void)
     if (fd < 0)
         return -1;
     char text[64];
-    int n = snprintf(text, sizeof text, "stepd %d %d\nstate starting\n", STEPD_VERSION, (int)getpid());
+    int n =
+        snprintf(text, sizeof text, "stepd %d %d\nstate starting\n", STEPD_VERSION, (int)getpid());
     int rc = write(fd, text, (size_t)n) == n ? 0 : -1;
     close(fd);
     return rc;
@@ -60,7 +62,8 @@ void control_accept(struct control *c)
         return;
     struct ucred who;
     socklen_t len = sizeof who;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) || (who.uid != 0 && who.uid != geteuid()))
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) ||
+        (who.uid != 0 && who.uid != geteuid()))
         close(fd);
     else
         control_adopt(c, fd);
@@ -119,13 +122,14 @@ int control_line(struct client *k, char out[LINE_MAX_BYTES], bool fresh)
 static int lines(const struct record *r, const char *only, char *out, size_t size)
 {
     size_t n = 0;
-#define LINE(name, on, ...)                                      \
-    if ((on) && (!only || !strcmp(only, name)) && n < size)      \
+#define LINE(name, on, ...)                                 \
+    if ((on) && (!only || !strcmp(only, name)) && n < size) \
     n += (size_t)snprintf(out + n, size - n, __VA_ARGS__)
     LINE("started", r->started, "started %d\n", (int)r->pid);
     LINE("failed", r->failed, "failed %d %s\n", r->error, r->text);
-    LINE("ended", r->ended, "ended %d %s %lld %lld %lld %lld\n", r->wstatus, r->cause, (long long)r->utime_us, (long long)r->stime_us,
-         (long long)r->maxrss_kb, (long long)r->elapsed_ms);
+    LINE("ended", r->ended, "ended %d %s %lld %lld %lld %lld\n", r->wstatus, r->cause,
+         (long long)r->utime_us, (long long)r->stime_us, (long long)r->maxrss_kb,
+         (long long)r->elapsed_ms);
     LINE("released", r->released, "released\n");
 #undef LINE
     return (int)(n < size ? n : size - 1);
@@ -142,7 +146,8 @@ void control_history(struct client *k, const struct record *r)
 void control_publish(struct control *c, const struct record *r, const char *event)
 {
     char text[1200];
-    int n = snprintf(text, sizeof text, "stepd %d %d\nstate %s\n", STEPD_VERSION, (int)getpid(), r->state);
+    int n = snprintf(text, sizeof text, "stepd %d %d\nstate %s\n", STEPD_VERSION, (int)getpid(),
+                     r->state);
     n += lines(r, NULL, text + n, sizeof text - (size_t)n);
     int fd = open("status.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd >= 0) {

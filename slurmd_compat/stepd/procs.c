@@ -1,5 +1,6 @@
-/* Who belongs to the step: all descendants (the supervisor is their subreaper, so a double fork does not get away) and
- * all members of the step's cgroups. Only files of the kernel are read here. */
+/* Who belongs to the step: all descendants (the supervisor is their subreaper, so a double fork
+ * does not get away) and all members of the step's cgroups. Only files of the kernel are read here.
+ */
 #include "stepd.h"
 
 #include <ctype.h>
@@ -185,7 +186,8 @@ void procs_kill(const struct spec *s, pid_t spare)
 {
     struct pids p = {0};
     size_t before = 0;
-    for (size_t i = 0; i < s->ncg_kill; i++) /* v2 kills by itself; v1 stands still so that no fork gets ahead of us */
+    for (size_t i = 0; i < s->ncg_kill;
+         i++) /* v2 kills by itself; v1 stands still so that no fork gets ahead of us */
         if (put(s->cg_kill[i], "cgroup.kill", "1"))
             put(s->cg_kill[i], "freezer.state", "FROZEN");
     /* What forks faster than it is read is stopped first; a stopped process makes no new ones. */

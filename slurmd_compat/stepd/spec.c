@@ -1,5 +1,5 @@
-/* Reading the spec: NUL-terminated key=value records. Written by the node daemon, yet every value is checked: a half
- * written file must not start half a job. */
+/* Reading the spec: NUL-terminated key=value records. Written by the node daemon, yet every value
+ * is checked: a half written file must not start half a job. */
 #include "stepd.h"
 
 #include <ctype.h>
@@ -17,10 +17,18 @@ static const struct {
     const char *key, *name;
     int resource;
 } known_limits[] = {
-    {"as", "AS", RLIMIT_AS},          {"core", "CORE", RLIMIT_CORE},     {"cpu", "CPU", RLIMIT_CPU},
-    {"data", "DATA", RLIMIT_DATA},    {"fsize", "FSIZE", RLIMIT_FSIZE},  {"memlock", "MEMLOCK", RLIMIT_MEMLOCK},
-    {"nofile", "NOFILE", RLIMIT_NOFILE}, {"nproc", "NPROC", RLIMIT_NPROC}, {"rss", "RSS", RLIMIT_RSS},
-    {"stack", "STACK", RLIMIT_STACK}, {"locks", "LOCKS", RLIMIT_LOCKS},  {"rtprio", "RTPRIO", RLIMIT_RTPRIO},
+    {"as", "AS", RLIMIT_AS},
+    {"core", "CORE", RLIMIT_CORE},
+    {"cpu", "CPU", RLIMIT_CPU},
+    {"data", "DATA", RLIMIT_DATA},
+    {"fsize", "FSIZE", RLIMIT_FSIZE},
+    {"memlock", "MEMLOCK", RLIMIT_MEMLOCK},
+    {"nofile", "NOFILE", RLIMIT_NOFILE},
+    {"nproc", "NPROC", RLIMIT_NPROC},
+    {"rss", "RSS", RLIMIT_RSS},
+    {"stack", "STACK", RLIMIT_STACK},
+    {"locks", "LOCKS", RLIMIT_LOCKS},
+    {"rtprio", "RTPRIO", RLIMIT_RTPRIO},
 };
 
 static int whole(const char *text, int base, long low, long high, long *out)
@@ -63,7 +71,8 @@ static int add_rlimit(struct spec *s, const char *key, const char *value)
     if (!colon || s->nlimits == sizeof s->limits / sizeof *s->limits)
         return -1;
     struct limit_spec *l = &s->limits[s->nlimits];
-    if (one_limit(value, (size_t)(colon - value), &l->value.rlim_cur) || one_limit(colon + 1, strlen(colon + 1), &l->value.rlim_max))
+    if (one_limit(value, (size_t)(colon - value), &l->value.rlim_cur) ||
+        one_limit(colon + 1, strlen(colon + 1), &l->value.rlim_max))
         return -1;
     for (size_t i = 0; i < sizeof known_limits / sizeof *known_limits; i++)
         if (!strcmp(key, known_limits[i].key)) {

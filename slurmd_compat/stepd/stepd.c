@@ -1,11 +1,24 @@
-/* stepd DIR [EVENTFD]: runs the step described by DIR/spec and stays with it until its last process is gone.
+/* stepd DIR [EVENTFD]: runs the step described by DIR/spec and stays with it until its last process
+ * is gone. `stepd --check SPEC` only reads a spec and says what is wrong with it.
  *
  * DIR/status   what has happened, replaced as a whole at each stage
- * DIR/ctl      control socket, one command a line: ping, watch, kill CAUSE, kill9 CAUSE, signal N batch|all, limit SECONDS
- * EVENTFD      a connected socket that gets the events of `watch` from the start and takes the same commands
+ * DIR/ctl      control socket, one command a line:
+ *                ping                    -> state STATE pid PID
+ *                watch                   -> the events so far, then each as it happens
+ *                kill CAUSE              SIGCONT+SIGTERM to all, killwait, SIGKILL
+ *                kill9 CAUSE             SIGKILL at once
+ *                signal N batch|all
+ *                limit SECONDS           from the start; 0 none
+ * EVENTFD      a connected socket that gets the events from the start and takes the same commands
  *
- * Outlives whoever started it. Time passes only in poll(): it waits for nothing that a user controls.
- * Exit: 0 released; 1 could not start (see status); 2 wrong use; 3 DIR was begun before.
+ * Events, and lines of the status file:
+ *   started PID
+ *   failed ERRNO TEXT        "open: ...", "exec: ..." or "setup: ..."; `ended` follows
+ *   ended WSTATUS CAUSE UTIME_US STIME_US MAXRSS_KB ELAPSED_MS     CAUSE: none timeout killed oom
+ *   released                 no process of the step is left
+ *
+ * Outlives whoever started it. Time passes only in poll(): it waits for nothing that a user
+ * controls. Exit: 0 released; 1 could not start (see status); 2 wrong use; 3 DIR was begun before.
  */
 #include "stepd.h"
 
@@ -26,7 +39,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MESSAGE_WAIT_MS 250 /* the user's line in the error file comes before the signal, but is not waited for longer */
+#define MESSAGE_WAIT_MS \
+    250 /* the user's line in the error file comes before the signal, but is not waited for longer \
+         */
 #define RETRY_MIN_MS 20
 #define RETRY_MAX_MS 1000
 
@@ -39,7 +54,8 @@ struct step {
     enum phase phase;
     pid_t main_pid, helper; /* 0: none */
     int report;             /* reading end of the child's pipe; -1 once it is closed */
-    int64_t begun, limit_at, warn_at, next_at; /* ms; 0: never; next_at: the next move of the kill sequence */
+    int64_t begun, limit_at, warn_at,
+        next_at; /* ms; 0: never; next_at: the next move of the kill sequence */
     int64_t retry;
     bool kill_at_once;
     int stuck; /* rounds in which only the writer of the message was left */
@@ -67,7 +83,8 @@ static void send_kill(struct step *t)
 {
     procs_kill(&t->spec, t->helper);
     t->phase = KILLING;
-    t->retry = t->retry ? (2 * t->retry < RETRY_MAX_MS ? 2 * t->retry : RETRY_MAX_MS) : RETRY_MIN_MS;
+    t->retry =
+        t->retry ? (2 * t->retry < RETRY_MAX_MS ? 2 * t->retry : RETRY_MAX_MS) : RETRY_MIN_MS;
     t->next_at = now_ms() + t->retry;
 }
 
@@ -88,8 +105,10 @@ static const char *reason_text(const char *cause, bool at_once)
     static const struct {
         const char *cause, *text;
     } known[] = {
-        {"timeout", " DUE TO TIME LIMIT"},    {"requeue", " DUE TO JOB REQUEUE"},
-        {"preempted", " DUE TO PREEMPTION"},  {"task_failure", " DUE TO TASK FAILURE"},
+        {"timeout", " DUE TO TIME LIMIT"},
+        {"requeue", " DUE TO JOB REQUEUE"},
+        {"preempted", " DUE TO PREEMPTION"},
+        {"task_failure", " DUE TO TASK FAILURE"},
         {"node", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"},
         {"node_fail", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"},
     };
@@ -116,7 +135,9 @@ static void begin_kill(struct step *t, const char *cause, bool at_once)
     t->kill_at_once = at_once;
     t->limit_at = t->warn_at = 0;
     if (!t->record.ended)
-        t->record.cause = !strcmp(cause, "timeout") ? "timeout" : !strcmp(cause, "oom") ? "oom" : "killed";
+        t->record.cause = !strcmp(cause, "timeout") ? "timeout"
+                          : !strcmp(cause, "oom")   ? "oom"
+                                                    : "killed";
     t->record.state = "ending";
     control_publish(&t->control, &t->record, NULL);
     const char *text = reason_text(cause, at_once);
@@ -187,7 +208,8 @@ static void main_ended(struct step *t, int wstatus, const struct rusage *u)
     control_publish(&t->control, r, "ended");
 }
 
-/* The writer of the message hangs in a dead file server and is all that is left. It holds nothing of the step's: let it be. */
+/* The writer of the message hangs in a dead file server and is all that is left. It holds nothing
+ * of the step's: let it be. */
 static bool writer_stuck(struct step *t)
 {
     if (!t->record.ended || !t->helper)
@@ -229,7 +251,8 @@ static long number(const char *text)
 static void command(struct step *t, struct client *k, char *line)
 {
     const struct record *r = &t->record;
-    char *rest = NULL, *word = strtok_r(line, " ", &rest), *one = strtok_r(NULL, " ", &rest), *two = strtok_r(NULL, " ", &rest);
+    char *rest = NULL, *word = strtok_r(line, " ", &rest), *one = strtok_r(NULL, " ", &rest),
+         *two = strtok_r(NULL, " ", &rest);
     if (!word)
         word = "";
     if (!strcmp(word, "ping") && !one) {
@@ -310,7 +333,8 @@ static void live(struct step *t, int signals)
                 p[n++] = (struct pollfd){.fd = t->control.clients[i].fd, .events = POLLIN};
             }
         int wait = wait_ms(t);
-        /* After the main process's end, members of its cgroup that are no children of ours end without a word. */
+        /* After the main process's end, members of its cgroup that are no children of ours end
+         * without a word. */
         if (t->record.ended && (wait < 0 || wait > 200))
             wait = 200;
         if (poll(p, n, wait) < 0 && errno != EINTR)
@@ -391,7 +415,8 @@ static int settle(int eventfd) /* a supervisor's own surroundings; returns the s
     setsid();
     umask(077);
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    if (geteuid() == 0) { /* the last to be chosen when memory runs out: whoever cleans up must live */
+    if (geteuid() ==
+        0) { /* the last to be chosen when memory runs out: whoever cleans up must live */
         int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
         if (fd >= 0) {
             if (write(fd, "-1000", 5) < 0)
@@ -400,10 +425,12 @@ static int settle(int eventfd) /* a supervisor's own surroundings; returns the s
         }
     }
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGCHLD, SIG_DFL); /* ignored by whoever started us, it would take the exit statuses away */
+    signal(SIGCHLD,
+           SIG_DFL); /* ignored by whoever started us, it would take the exit statuses away */
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
-    sigaddset(&set, SIGTERM); /* a shutdown of the daemon's service is no reason to leave a job alone */
+    sigaddset(&set,
+              SIGTERM); /* a shutdown of the daemon's service is no reason to leave a job alone */
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGQUIT);
@@ -419,7 +446,8 @@ int main(int argc, char **argv)
     static struct step t;
     char why[TEXT_MAX] = "";
     int eventfd = -1;
-    if (argc == 3 && !strcmp(argv[1], "--check")) { /* reads a spec and says whether it is good; runs nothing */
+    if (argc == 3 &&
+        !strcmp(argv[1], "--check")) { /* reads a spec and says whether it is good; runs nothing */
         int rc = spec_load(&t.spec, argv[2], why);
         if (rc)
             fprintf(stderr, "stepd: %s\n", why);

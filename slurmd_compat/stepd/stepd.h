@@ -1,8 +1,9 @@
 /* stepd: the supervisor of one step. What the parts of the program share.
  *
- * Root part: spec.c (what to run), procs.c (who belongs to the step, and killing them), control.c (status file, control
- * socket, events), stepd.c (the life of the step).  User part: child.c, everything that touches what the user owns.
- * The root part opens no path a user can write; the user part runs under the user's ids.
+ * Root part: spec.c (what to run), procs.c (who belongs to the step, and killing them), control.c
+ * (status file, control socket, events), stepd.c (the life of the step).  User part: child.c,
+ * everything that touches what the user owns. The root part opens no path a user can write; the
+ * user part runs under the user's ids.
  */
 #ifndef STEPD_H
 #define STEPD_H
@@ -18,8 +19,9 @@
 #include <sys/types.h>
 
 #define STEPD_VERSION 1
-#define SPEC_MAX (64u << 20) /* bytes of a spec file; an environment is limited to far less by execve */
-#define TEXT_MAX 512         /* bytes of an error text */
+#define SPEC_MAX \
+    (64u << 20)      /* bytes of a spec file; an environment is limited to far less by execve */
+#define TEXT_MAX 512 /* bytes of an error text */
 
 /* Slurm reports a step whose files could not be opened as ended by "signal" 53 (ExitCode 0:53). */
 #define OPEN_FAILURE_STATUS 53
@@ -31,9 +33,9 @@ struct limit_spec {
 };
 
 struct spec {
-    char *data;   /* the file's bytes; the strings below point into it */
-    char **argv;  /* NULL-terminated */
-    char **envp;  /* NULL-terminated, one slot to spare for pid_env */
+    char *data;  /* the file's bytes; the strings below point into it */
+    char **argv; /* NULL-terminated */
+    char **envp; /* NULL-terminated, one slot to spare for pid_env */
     size_t argc, envc;
     uid_t uid;
     gid_t gid;
@@ -48,9 +50,9 @@ struct spec {
     int warn_signal;
     long warn_before; /* seconds before the limit at which warn_signal goes to the batch process */
     const char *label;
-    const char *pid_env;    /* name of a variable that gets the child's pid (SLURM_TASK_PID) */
-    const char **cg_procs;  /* files that take "0" */
-    const char **cg_kill;   /* directories whose cgroup holds the whole step */
+    const char *pid_env;   /* name of a variable that gets the child's pid (SLURM_TASK_PID) */
+    const char **cg_procs; /* files that take "0" */
+    const char **cg_kill;  /* directories whose cgroup holds the whole step */
     size_t ncg_procs, ncg_kill;
     struct limit_spec limits[16];
     size_t nlimits;
@@ -68,11 +70,12 @@ struct failure {
     char text[TEXT_MAX];
 };
 _Noreturn void child_run(const struct spec *s, int report_fd);
-_Noreturn void child_append(const struct spec *s, const char *reason); /* the CANCELLED line, as the user */
+_Noreturn void child_append(const struct spec *s,
+                            const char *reason); /* the CANCELLED line, as the user */
 
 /* procs.c */
 void procs_signal(const struct spec *s, pid_t spare, int sig1, int sig2); /* sig2 0: none */
-void procs_kill(const struct spec *s, pid_t spare);                       /* SIGKILL to all, cgroups included */
+void procs_kill(const struct spec *s, pid_t spare); /* SIGKILL to all, cgroups included */
 bool procs_cgroups_empty(const struct spec *s);
 bool procs_only(const struct spec *s, pid_t pid); /* nothing of the step is left but this one */
 
@@ -96,15 +99,18 @@ struct control {
     int listener;
     struct client clients[CLIENTS_MAX];
 };
-int control_claim(void);                /* creates the status file; -1 with errno EEXIST if the step was begun before */
-int control_open(struct control *c);    /* binds ctl in the working directory; -1 with errno */
+int control_claim(
+    void); /* creates the status file; -1 with errno EEXIST if the step was begun before */
+int control_open(struct control *c); /* binds ctl in the working directory; -1 with errno */
 void control_adopt(struct control *c, int fd);
 void control_accept(struct control *c);
-/* Reads what a client sent; 1 and one line in out, 0 nothing complete yet, -1 gone (closed here). */
+/* Reads what a client sent; 1 and one line in out, 0 nothing complete yet, -1 gone (closed here).
+ */
 int control_line(struct client *k, char out[LINE_MAX_BYTES], bool fresh);
 void control_reply(struct client *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void control_history(struct client *k, const struct record *r);
-/* Writes the status file, then sends the event (one of: started failed ended released; NULL none) to the watchers. */
+/* Writes the status file, then sends the event (one of: started failed ended released; NULL none)
+ * to the watchers. */
 void control_publish(struct control *c, const struct record *r, const char *event);
 
 int64_t now_ms(void); /* monotonic */
