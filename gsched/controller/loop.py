@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import zmq
 
 from gsched.config import Config
@@ -179,7 +178,7 @@ class Controller:
             self._complain(peer, f"malformed message from {peer}: {problem}")
             if received.role != "node":
                 refusal = Refused(b"", f"malformed request: {problem}")
-                self._sockets.answer(received.routing_id, encode(refusal), remote=received.remote)
+                self._sockets.answer(received.routing_id, [encode(refusal)], remote=received.remote)
 
     def _take_node(self, received: Received, out: Outcome) -> None:
         message: Register | Report = decode(ToController, received.payload)
@@ -229,8 +228,7 @@ class Controller:
             self._view.put({key: encode_record(value) for key, value in out.view.items()})
         for level, text in out.log:
             getattr(self._log, level, self._log.info)(text)
-        for request_id, reply in out.answers:
-            self._answer(request_id, reply)
+        self._answer(out.answers)
         for node, message in out.messages:
             self._sockets.send_node(node, encode(message))
         for node, orders in out.orders.items():
@@ -243,15 +241,16 @@ class Controller:
         if out.wake_at is not None and (self._wake_at is None or out.wake_at < self._wake_at):
             self._wake_at = out.wake_at
 
-    def _answer(self, request_id: bytes, reply: Reply) -> None:
-        if isinstance(reply, Done) and not reply.version:
-            reply.version = self._store.version
-        try:
+    def _answer(self, answers: list[tuple[bytes, Reply]]) -> None:
+        bundles: dict[tuple[bytes, bool], list[bytes]] = {}
+        for request_id, reply in answers:
+            if isinstance(reply, Done) and not reply.version:
+                reply.version = self._store.version
             payload = encode(reply)
-        except msgspec.MsgspecError as problem:
-            payload = encode(Refused(request_id, f"the answer cannot be sent: {problem}"))
-        for routing_id, remote in self._askers.pop(request_id, ()):
-            self._sockets.answer(routing_id, payload, remote=remote)
+            for asker in self._askers.pop(request_id, ()):
+                bundles.setdefault(asker, []).append(payload)
+        for (routing_id, remote), payloads in bundles.items():
+            self._sockets.answer(routing_id, payloads, remote=remote)
 
     def _content(self, digest: str) -> bytes | None:
         found = self._store.get("blob", digest.encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 import zmq
@@ -20,7 +21,7 @@ from gsched.wire.messages import (
     decode,
     encode,
 )
-from gsched.wire.sockets import dial_local
+from gsched.wire.sockets import MAX_PARTS, dial_local
 
 #: Seconds without a link after which a write is refused.
 NO_LINK_S = 2.0
@@ -28,6 +29,9 @@ NO_LINK_S = 2.0
 REPEAT_S = 5.0
 #: Seconds after which a write is given up although there is a link.
 GIVE_UP_S = 60.0
+
+#: A message grows no further once it carries this much, bytes.
+_ENOUGH = 1 << 20
 
 #: Slurm's sentence for a controller that is there and does not answer.
 TIMED_OUT = "Socket timed out on send/recv operation"
@@ -121,15 +125,27 @@ class Upstream:
                 self._unsent = deque(self._pending)
 
     def _send(self, now: float) -> None:
+        """What waits leaves as the parts of few messages: one signal to the other side each."""
         while self._unsent and self.up:
-            pending = self._pending.get(self._unsent[0])
-            if pending is not None:
+            batch: list[Pending] = []
+            size = taken = 0
+            for bound in islice(self._unsent, MAX_PARTS):
+                taken += 1
+                pending = self._pending.get(bound)
+                if pending is not None:
+                    batch.append(pending)
+                    size += len(pending.frame)
+                    if size > _ENOUGH:
+                        break
+            if batch:
                 try:
-                    self._sock.send(pending.frame, zmq.NOBLOCK)
+                    self._sock.send_multipart([p.frame for p in batch], zmq.NOBLOCK)
                 except zmq.Again:
                     return
+            for pending in batch:
                 pending.sent = now
-            self._unsent.popleft()
+            for _ in range(taken):
+                self._unsent.popleft()
 
     def _receive(self) -> Iterator[Reply]:
         while True:
@@ -137,10 +153,11 @@ class Upstream:
                 parts = self._sock.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            try:
-                yield _read(parts[-1])
-            except BadMessage:
-                self.strange += 1
+            for part in parts:
+                try:
+                    yield _read(part)
+                except BadMessage:
+                    self.strange += 1
 
     def expire(self, now: float) -> None:
         """Repeats and gives up by time. Call it some times a second."""

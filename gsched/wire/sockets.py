@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import zmq
 
-from gsched.wire.identity import LOCAL_DOMAIN, NODE_DOMAIN, Admission, key_holder
+from gsched.wire.identity import LOCAL_DOMAIN, NODE_DOMAIN, Admission, KeyHolder, key_holder
 from gsched.wire.keys import CONTROLLER, FRONTEND, KeyPair, load_pair, load_public
 from gsched.wire.messages import MAX_FRAME
 from gsched.wire.paths import reachable
@@ -16,8 +16,12 @@ from gsched.wire.paths import reachable
 #: Messages that may wait in one direction of one link before they are dropped. What is dropped
 #: is asked again: nodes report anew, frontends repeat the request id.
 HIGH_WATER = 4096
+#: Messages that may travel as the parts of one.
+MAX_PARTS = 128
 #: Above MAX_FRAME, so that a message of just over it is answered and not cut off.
 _MAX_MESSAGE = MAX_FRAME + 4096
+
+_LOCAL_PROXY = KeyHolder("proxy", "")
 
 
 class BindFailed(Exception):
@@ -55,7 +59,7 @@ class ControllerSockets:
         # node -> routing id of its last link. Routing ids are libzmq's own and never what a peer
         # calls itself: one node could else take over another's link and read its orders.
         self._links: dict[str, bytes] = {}
-        #: malformed multipart messages and messages of peers without a role
+        #: messages without content or with too many parts, and messages of peers without a role
         self.dropped = 0
         #: answers that could not be handed over (peer gone, or it does not read)
         self.undelivered = 0
@@ -113,48 +117,50 @@ class ControllerSockets:
             self._zap.send_multipart(self.admission.decide(request))
 
     def receive(self, limit: int) -> Iterator[Received]:
-        """Gives waiting messages, up to `limit` from each side, without blocking."""
+        """Gives waiting messages, some `limit` from each side, without blocking.
+
+        A multipart message is several messages of one sender: it costs the threads between two
+        processes one signal instead of many.
+        """
         for sock, remote in ((self._nodes, True), (self._local, False)):
-            for _ in range(limit):
+            taken = 0
+            while taken < limit:
                 try:
                     sender: zmq.Frame = sock.recv(zmq.NOBLOCK, copy=False)
                 except zmq.Again:
                     break
-                message = self._rest(sock, sender, remote)
-                if message is None:
+                parts = _parts(sock, sender)
+                taken += 1 + len(parts)
+                if not 0 < len(parts) <= MAX_PARTS:
                     self.dropped += 1
-                else:
-                    yield message
+                    continue
+                holder = self._sender(parts[0], remote)
+                if holder is None:
+                    self.dropped += 1
+                    continue
+                if holder.role == "node":
+                    self._links[holder.name] = sender.bytes
+                for part in parts:
+                    yield Received(holder.role, holder.name, sender.bytes, part.bytes, remote)
 
-    def _rest(self, sock: zmq.Socket[bytes], sender: zmq.Frame, remote: bool) -> Received | None:
-        parts: list[zmq.Frame] = []
-        more = sender.more
-        while more:
-            part: zmq.Frame = sock.recv(zmq.NOBLOCK, copy=False)
-            more = part.more
-            if len(parts) < 2:
-                parts.append(part)
-        if len(parts) != 1:
-            return None
-        payload = parts[0]
+    def _sender(self, part: zmq.Frame, remote: bool) -> KeyHolder | None:
+        """Whose message it is. Asked for every one: a routing id may pass to another peer."""
         try:
-            # Asked for every message: a name may pass to another peer between two of them.
-            if not remote:
-                if not self.admission.is_proxy(str(payload.get("Peer-Address"))):
-                    return None
-                return Received("proxy", "", sender.bytes, payload.bytes, False)
-            holder = key_holder(str(payload.get("User-Id")))
+            if remote:
+                return key_holder(str(part.get("User-Id")))
+            if self.admission.is_proxy(str(part.get("Peer-Address"))):
+                return _LOCAL_PROXY
         except zmq.ZMQError:
-            return None
-        if holder is None:
-            return None
-        if holder.role == "node":
-            self._links[holder.name] = sender.bytes
-        return Received(holder.role, holder.name, sender.bytes, payload.bytes, True)
+            pass
+        return None
 
-    def answer(self, routing_id: bytes, payload: bytes, *, remote: bool) -> bool:
-        """Sends to a frontend; False when it is gone or does not read."""
-        return self._send(self._nodes if remote else self._local, routing_id, payload)
+    def answer(self, routing_id: bytes, payloads: Sequence[bytes], *, remote: bool) -> bool:
+        """Sends messages to a frontend; False when it is gone or does not read."""
+        sock = self._nodes if remote else self._local
+        sent = True
+        for at in range(0, len(payloads), MAX_PARTS):
+            sent = self._send(sock, routing_id, payloads[at : at + MAX_PARTS]) and sent
+        return sent
 
     def send_node(self, node: str, payload: bytes) -> bool:
         """Sends on the link of the node's last message; False when there is none any more (its
@@ -163,12 +169,11 @@ class ControllerSockets:
         if link is None:
             self.undelivered += 1
             return False
-        return self._send(self._nodes, link, payload)
+        return self._send(self._nodes, link, [payload])
 
-    def _send(self, sock: zmq.Socket[bytes], routing_id: bytes, payload: bytes) -> bool:
+    def _send(self, sock: zmq.Socket[bytes], routing_id: bytes, payloads: Sequence[bytes]) -> bool:
         try:
-            sock.send(routing_id, zmq.NOBLOCK | zmq.SNDMORE)
-            sock.send(payload, zmq.NOBLOCK, copy=len(payload) < 65536)
+            sock.send_multipart([routing_id, *payloads], zmq.NOBLOCK, copy=True)
         except zmq.ZMQError:
             # EHOSTUNREACH: gone; EAGAIN: its queue is full. Both are healed by repetition.
             self.undelivered += 1
@@ -180,6 +185,18 @@ class ControllerSockets:
         for sock in (self._local, self._nodes, self._zap):
             sock.close()
         self.context.term()
+
+
+def _parts(sock: zmq.Socket[bytes], first: zmq.Frame) -> list[zmq.Frame]:
+    """The parts after the sender's; one more than MAX_PARTS where there are too many."""
+    parts: list[zmq.Frame] = []
+    more = first.more
+    while more:
+        part: zmq.Frame = sock.recv(zmq.NOBLOCK, copy=False)
+        more = part.more
+        if len(parts) <= MAX_PARTS:
+            parts.append(part)
+    return parts
 
 
 def _host(address: str) -> str:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gsched.wire.identity import Admission, Credentials, KeyHolder, ipc_peer, stream_peer
 from gsched.wire.keys import KeyProblem, key_table, load_pair, load_public, make_keys
 from gsched.wire.messages import Ping, encode
-from gsched.wire.sockets import ControllerSockets, Received, dial_controller, dial_local
+from gsched.wire.sockets import MAX_PARTS, ControllerSockets, Received, dial_controller, dial_local
 
 KEY = b"k" * 32
 
@@ -181,7 +181,7 @@ def test_links_of_nodes_and_frontends(tmp_path: Path) -> None:
             assert sockets.send_node("n1", b"to n1")
             assert node.poll(2000) and node.recv() == b"to n1"
         else:
-            assert sockets.answer(received.routing_id, b"yes", remote=received.remote)
+            assert sockets.answer(received.routing_id, [b"yes"], remote=received.remote)
     assert local.poll(2000) and local.recv() == b"yes"
     assert remote.poll(2000) and remote.recv() == b"yes"
     assert not sockets.send_node("n2", b"nobody there")
@@ -203,11 +203,14 @@ def test_links_of_nodes_and_frontends(tmp_path: Path) -> None:
     stranger = dial_controller(context, "127.0.0.1", port, str(tmp_path / "other"), node="n1")
     pump(sockets, lambda: sockets.admission.refused > 0)
     assert not stranger.poll(0, zmq.POLLOUT)
-    # Several parts: dropped, counted, and the link goes on.
+    # Several parts are several messages; too many are none, and the link goes on.
     node.send_multipart([b"a", b"b", b"c"])
+    node.send_multipart([b"x"] * (MAX_PARTS + 1))
     node.send(message)
-    after = collect(sockets, 1)
-    assert [(m.name, m.payload) for m in after] == [("n1", message)]
+    after = collect(sockets, 4)
+    assert [(m.name, m.payload) for m in after] == [
+        *(("n1", b"a"), ("n1", b"b"), ("n1", b"c"), ("n1", message))
+    ]
     assert sockets.dropped == 1
     assert sockets.send_node("n1", b"still n1's")
     assert node.poll(2000) and node.recv() == b"still n1's"
