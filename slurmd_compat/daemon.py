@@ -61,8 +61,9 @@ from slurmd_compat.launcher import Launcher, LaunchError, Step, kill_strays, kil
 
 #: ms for which an end waits for the release that usually follows at once: one report for both
 LINGER_MS = 3
-#: ms between tries to send where there is no link
+#: ms between tries to send where there is no link: the first, and the most
 RESEND_MS = 200
+RESEND_MAX_MS = 5000
 #: ms between looks at a supervisor that has begun but does not answer yet, and how often
 ADOPT_MS = 50
 ADOPT_TRIES = 100
@@ -125,6 +126,7 @@ class Daemon:
         self._want_register = False
         self._hold_until = 0
         self._send_after = 0
+        self._resend = RESEND_MS
         #: when a registration was last handed over
         self._registered_at = -LINK_NEWS_MS
         self._stopping = False
@@ -259,6 +261,7 @@ class Daemon:
             recv_monitor_message(self._monitor)
             # The registration may have gone out before the news of the link it went over.
             if self.agent.session or now_ms() - self._registered_at > LINK_NEWS_MS:
+                self._send_after = 0
                 self._todo.append(Linked())
         for _ in range(BATCH):
             try:
@@ -294,8 +297,10 @@ class Daemon:
             if self._want_register:
                 # It goes out when the link stands (Linked) or at the agent's next try.
                 self._want_register = False
-            self._send_after = now + RESEND_MS
+            self._send_after = now + self._resend
+            self._resend = min(2 * self._resend, RESEND_MAX_MS)
             return
+        self._resend = RESEND_MS
         if self._want_register:
             self._want_register = False
             self._registered_at = now
@@ -535,7 +540,9 @@ class Daemon:
             self._lost(record)
 
     def _lost(self, record: Record) -> None:
-        killed = self.grants.kill(record.key, record.launch) + kill_strays(record)
+        killed = self.grants.kill(record.key, record.launch) + kill_strays(
+            record.job_id, self.node, self.config.path
+        )
         self.log.error(
             f"{record.title}: its supervisor is gone"
             + (f"; {killed} processes were killed" if killed else "")

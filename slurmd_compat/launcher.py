@@ -307,13 +307,13 @@ def kill_word(cause: str) -> str:
     return _CAUSES.get(cause, "silent")
 
 
-def kill_strays(record: Record) -> int:
-    """Ends processes of an attempt whose supervisor is gone, known by their environment; returns
-    how many. Only a fallback: a cgroup knows better. Cost: a look at every process."""
+def kill_strays(job_id: int, node: str, conf: str) -> int:
+    """Ends processes of a job whose supervisor is gone, known by their environment; returns how
+    many. Only a fallback: a cgroup knows better. Cost: a look at every process."""
     marks = (
-        f"SLURM_JOB_ID={record.job_id}".encode(),
-        f"SLURM_JOB_UID={record.launch.job.uid}".encode(),
-        f"SLURM_CLUSTER_NAME={record.launch.cluster_name}".encode(),
+        f"SLURM_JOB_ID={job_id}".encode(),
+        f"SLURMD_NODENAME={node}".encode(),
+        f"SLURM_CONF={conf}".encode(),
     )
     killed = 0
     for _ in range(3):

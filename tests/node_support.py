@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -47,8 +48,7 @@ SlurmdLogFile={dir}/log/slurmd.%n.log
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
-TaskPlugin=task/none
-ProctrackType=proctrack/linuxproc
+{plugins}
 DefMemPerCPU=2000
 GresTypes=gpu
 KillWait=1
@@ -58,11 +58,14 @@ NodeName=node1 CPUs=16 RealMemory=64000 Gres=gpu:h100:8 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
+WITHOUT_CGROUPS = "TaskPlugin=task/none\nProctrackType=proctrack/linuxproc"
+WITH_CGROUPS = "TaskPlugin=task/cgroup\nProctrackType=proctrack/cgroup"
+
 
 class NodeUnderTest:
     """One slurmd process and the controller's sockets, both real; the test is the controller."""
 
-    def __init__(self, extra: str = "") -> None:
+    def __init__(self, extra: str = "", *, cgroups: bool = False) -> None:
         from slurmd_compat import fake_nvml
 
         self.dir = Path(tempfile.mkdtemp(prefix="gsched-node-"))
@@ -83,7 +86,11 @@ class NodeUnderTest:
                 dir=self.dir,
                 topology=fake_nvml.topology("peer"),
                 extra=extra,
+                plugins=WITH_CGROUPS if cgroups else WITHOUT_CGROUPS,
             )
+        )
+        (self.dir / "etc" / "cgroup.conf").write_text(
+            "ConstrainCores=no\nConstrainRAMSpace=yes\nConstrainDevices=yes\n"
         )
         (self.dir / "etc" / "gres.conf").write_text("AutoDetect=nvml\n")
         self.work = self.dir / "work"
@@ -220,14 +227,16 @@ class NodeUnderTest:
         attempt: int = 1,
         env: dict[str, str] | None = None,
         restarts: int = 0,
+        user: pwd.struct_passwd | None = None,
+        mem_mb: int = 2000,
         **spec: object,
     ) -> LaunchSpec:
         fields = {"name": "test", "work_dir": str(self.work), **spec}
         job = Job(
             id=job_id,
-            uid=os.getuid(),
-            gid=os.getgid(),
-            user="root" if os.getuid() == 0 else "me",
+            uid=user.pw_uid if user else os.getuid(),
+            gid=user.pw_gid if user else os.getgid(),
+            user=user.pw_name if user else pwd.getpwuid(os.getuid()).pw_name,
             group="root",
             spec=JobSpec(**fields),  # type: ignore[arg-type]
             state=JobState.RUNNING,
@@ -236,7 +245,7 @@ class NodeUnderTest:
             restarts=restarts,
             time_limit=limit_s,
             start_time=int(time.time()),
-            alloc=[NodeAlloc("node1", 1, 1, 2000, gpus=(1 << gpus) - 1)],
+            alloc=[NodeAlloc("node1", 1, 1, mem_mb, gpus=(1 << gpus) - 1)],
         )
         assert self.registered is not None
         uuids = [gpu.uuid for gpu in self.registered.gpus[:gpus]]

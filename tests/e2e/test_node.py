@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import subprocess
 import sys
@@ -287,6 +288,71 @@ def test_prolog_and_epilog(exit_code: int) -> None:
         else:
             assert report.wstatus == 0
             assert lines == ["prolog_slurmd 5", "job", "epilog_slurmd 5"]
+    finally:
+        node.close()
+
+
+def test_a_prolog_that_hangs_is_ended() -> None:
+    node = NodeUnderTest("Prolog={0}/prolog\nPrologEpilogTimeout=1")
+    try:
+        node.conf.write_text(node.conf.read_text().replace("{0}", str(node.dir)))
+        script = node.dir / "prolog"
+        script.write_text("#!/bin/sh\nsleep 1000\n")
+        script.chmod(0o755)
+        node.start()
+        node.run(5, "#!/bin/sh\n")
+        # The loop does not wait with it: another job is refused in the same second.
+        node.run(6, "#!/bin/sh\n")
+        for job_id in (5, 6):
+            report = node.phase(job_id, Phase.RELEASED)
+            assert report.error == f"prolog {script} did not end within 1 s"
+    finally:
+        node.close()
+
+
+@pytest.mark.root
+def test_the_job_runs_as_its_user(node: NodeUnderTest) -> None:
+    try:
+        user = pwd.getpwnam("nobody")
+    except KeyError:
+        pytest.skip("there is no user nobody")
+    os.chown(node.work, user.pw_uid, user.pw_gid)
+    node.work.chmod(0o777)
+    node.run(30, "#!/bin/sh\nid -u\numask\nls -ln $0\n", user=user, umask=0o027, std_out="me.out")
+    assert node.phase(30, Phase.RELEASED).wstatus == 0
+    uid, mask, script = node.output("me.out").splitlines()
+    assert (uid, mask) == (str(user.pw_uid), "0027")
+    assert script.startswith("-r-x------")
+    status = (node.work / "me.out").stat()
+    assert (status.st_uid, status.st_mode & 0o777) == (user.pw_uid, 0o640)
+    # Neither the specification nor the environment can be read by the job.
+    node.run(31, "#!/bin/sh\ncat $(dirname $0)/spec $(dirname $0)/environment\n", user=user)
+    assert node.phase(31, Phase.RELEASED).wstatus == 1 << 8
+
+
+@pytest.mark.root
+def test_memory_is_held_to_the_share_and_the_groups_go() -> None:
+    node = NodeUnderTest(cgroups=True)
+    try:
+        node.start()
+        script = f"#!/bin/sh\n{sys.executable} -c 'bytearray(400 << 20)'\nexit 3\n"
+        node.run(5, script, mem_mb=100)
+        report = node.phase(5, Phase.RELEASED)
+        if "not confined to their memory" in node.log():
+            pytest.skip("no memory cgroup on this machine")
+        assert (report.wstatus, report.cause) == (3 << 8, "oom")
+        node.run(6, "#!/bin/sh\ncat /proc/self/cgroup\n", std_out="cg.out")
+        node.phase(6, Phase.RELEASED)
+        assert "/node1/job_6.1" in node.output("cg.out")
+        node.order(Forget(0, 5, 1), Forget(0, 6, 1))
+        node.until("all forgotten", lambda: not node.last)
+        left = [
+            path
+            for path in Path("/sys/fs/cgroup").rglob("node1/job_[56].1")
+            if "nodetest" in str(path)
+        ]
+        assert left == []
+        assert node.end() == 0
     finally:
         node.close()
 
