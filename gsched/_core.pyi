@@ -218,7 +218,7 @@ class Core:
         *,
         adopt: bool = False,
     ) -> None:
-        """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: no limit).
+        """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: never).
 
         ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
         CPUs or memory are not free; with adopt=True CPUs, memory and GPUs may go beyond the node's

@@ -95,7 +95,7 @@ cdef int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept 
     gfree = imin(gfree, gs_pop(mask))
     k = <int>o.t
     hit = <int>o.g
-    if gfree < 0 or not fit_in(c, r, i, cpus, mem, mask, gfree, o):
+    if not fit_in(c, r, i, cpus, mem, mask, gfree, o):
         c.cut = 1
         return 0
     if o.t < k or o.g < hit:
@@ -203,7 +203,7 @@ cdef int walk_gpu(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, int
 
 
 cdef void sort_cands(Cluster* c, State* s, int lo, int hi, int by) noexcept nogil:
-    """Stable sort of candidates [lo, hi): 0 fewest free CPUs; 1 most tasks, then most GPUs;
+    """Stable sort of candidates [lo, hi): 0 fewest free CPUs; 1 most tasks;
     2 most GPUs, then most tasks. Cost: n log n."""
     cdef int i, j, n = hi - lo
     cdef Entry* a
@@ -222,7 +222,7 @@ cdef void sort_cands(Cluster* c, State* s, int lo, int hi, int by) noexcept nogi
             a[i].order = 0
         elif by == 1:
             a[i].priority = c.cand_t[j]
-            a[i].order = -<int64_t>c.cand_g[j]
+            a[i].order = 0
         else:
             a[i].priority = c.cand_g[j]
             a[i].order = -<int64_t>c.cand_t[j]

@@ -228,9 +228,16 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
             if c.now.failed:
                 return -1
             r.pass_id = c.pass_id
+            r.refused_at = c.n_started
             # The plan is the cause only if the job would start without it.
             r.refused_by_plan = c.cut and place(c, &c.now, r, 0)
             r.refused_from = end - now if r.refused_by_plan else 0
+        elif r.refused_by_plan and r.refused_at != c.n_started:
+            # Jobs have started since: is it still the plan alone that keeps it waiting?
+            r.refused_at = c.n_started
+            r.refused_by_plan = place(c, &c.now, r, 0)
+            if not r.refused_by_plan:
+                r.refused_from = 0
         v = refused(c, slot, now, duration)
         if v < 0 or c.then.failed:
             return -1

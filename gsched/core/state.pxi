@@ -78,6 +78,7 @@ cdef struct Req:
     int64_t pass_id
     int64_t refused_from     # refused for this duration and longer
     int refused_by_plan
+    int32_t refused_at       # number of starts when that was found
     # answers that hold until nodes change
     int64_t possible_version
     int possible

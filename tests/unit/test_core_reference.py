@@ -1,0 +1,323 @@
+"""The core against its slow twin: random clusters, requests, drains, lost GPUs, passes."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from gsched import _core, _reference
+
+FULL4 = [[0 if i == j else 12 for j in range(4)] for i in range(4)]
+FULL8 = [[0 if i == j else 18 for j in range(8)] for i in range(8)]
+PAIRS4 = [[0, 4, 0, 0], [4, 0, 0, 0], [0, 0, 0, 4], [0, 0, 4, 0]]
+PCIE4 = [[0] * 4 for _ in range(4)]
+#: the published links of a DGX-1 with V100: 16 pairs, 6 links a GPU
+DGX1_PAIRS = "01:1 02:1 03:2 04:2 12:2 13:1 15:2 23:2 26:1 37:1 45:1 46:1 47:2 56:2 57:1 67:2"
+DGX1 = [[0] * 8 for _ in range(8)]
+for _pair in DGX1_PAIRS.split():
+    _a, _b, _n = int(_pair[0]), int(_pair[1]), int(_pair[3])
+    DGX1[_a][_b] = DGX1[_b][_a] = _n
+MACHINES: list[tuple[list[list[int]], list[int]]] = [
+    (FULL4, [0, 0, 0, 0]),
+    (FULL8, [0] * 4 + [1] * 4),
+    (PAIRS4, [0, 0, 1, 1]),
+    (PCIE4, [0, 0, 1, 1]),
+    (DGX1, [0] * 4 + [1] * 4),
+]
+SLOW = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+Both = tuple[_core.Core, _reference.Core]
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> dict[str, Any]:
+    """A node: mostly a plain one, as a cluster of odd ones can hold nothing."""
+    machine = draw(st.integers(-1, len(MACHINES) - 1))
+    size = len(MACHINES[machine][0]) if machine >= 0 else 0
+    every = (1 << size) - 1
+    out: dict[str, Any] = {
+        "machine": machine,
+        "cpus": draw(st.sampled_from([8, 16])),
+        "mem_mb": 500,
+        "gpu_type_masks": [(0, every)] if size else [],
+        "partitions": 3,
+        "features": 7,
+    }
+    odd = draw(st.sets(st.sampled_from(ODD_NODE), max_size=2))
+    if "types" in odd and size:
+        first = draw(st.sampled_from([every >> (size // 2), every >> 1]))
+        out["gpu_type_masks"] = [(draw(st.integers(0, 1)), first)]
+        out["gpu_type_masks"].append((1 - out["gpu_type_masks"][0][0], every & ~first))
+    if "small" in odd:
+        out["cpus"] = draw(st.sampled_from([1, 4, 6]))
+        out["mem_mb"] = draw(st.sampled_from([0, 100, 160]))
+    if "down" in odd:
+        out["usable"] = False
+    if "lost" in odd:
+        out["gpu_ok_mask"] = every >> 1
+    if "partitions" in odd:
+        out["partitions"] = draw(st.integers(0, 2))
+    if "features" in odd:
+        out["features"] = draw(st.integers(0, 7))
+    if "weight" in odd:
+        out["weight"] = draw(st.sampled_from([0, 5]))
+    if "threads" in odd:
+        out["threads"] = 2
+    return out
+
+
+ODD_NODE = ["types", "small", "down", "lost", "partitions", "features", "weight", "threads"]
+ODD_REQUEST = ["cpus", "mincpus", "tpn", "tpc", "island", "type", "cpg", "exclusive", "overcommit"]
+ODD_REQUEST += ["features", "alternatives", "nodelist", "exclude", "partition", "memory", "memory"]
+
+
+@st.composite
+def requests(draw: st.DrawFn, n_nodes: int, *, joint: bool = True) -> dict[str, Any]:
+    """A request of any form with a few of the rarer demands."""
+    odd = draw(st.sets(st.sampled_from(ODD_REQUEST), max_size=2))
+    out: dict[str, Any] = {"partition": draw(st.sampled_from([0, 0, 1]))}
+    out["min_nodes"] = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    more = draw(st.sampled_from([None, None, 0, 0, 2]))
+    out["max_nodes"] = 0 if more is None else out["min_nodes"] + more
+    out["ntasks"] = draw(st.sampled_from([0, 0, 1, 2, 4, 7, 20]))
+    form = draw(st.sampled_from(["none", "node", "node", "task", "total", "node+task"]))
+    if "node" in form:
+        out["gpus_per_node"] = draw(st.sampled_from([1, 2, 2, 3, 4, 8, 9]))
+    if "task" in form:
+        out["gpus_per_task"] = draw(st.integers(1, 3))
+    if form == "total":
+        out["gpus_total"] = draw(st.integers(out["min_nodes"], 12))
+        if not joint and out["max_nodes"] != 1:
+            # Tasks and GPUs in all on bounded nodes: the greedy choice is not monotone in time.
+            out["ntasks"] = min(out["ntasks"], 1)
+    if "partition" in odd:
+        out["partition"] = -1
+    if "cpus" in odd:
+        out["cpus_per_task"] = draw(st.integers(2, 5))
+    if "mincpus" in odd:
+        out["min_cpus_node"] = draw(st.integers(2, 8))
+    if "tpn" in odd:
+        out["ntasks_per_node"] = draw(st.integers(1, 3))
+    if "tpc" in odd:
+        out["threads_per_core"] = 1
+    if "memory" in odd:
+        memory = draw(st.sampled_from(["node", "all", "cpu", "gpu"]))
+        if memory == "node":
+            out["mem_per_node_mb"] = draw(st.sampled_from([1, 60, 100, 300]))
+        elif memory == "all":
+            out["mem_per_node_mb"] = 0
+        elif memory == "cpu":
+            out["mem_per_cpu_mb"] = draw(st.sampled_from([10, 30, 100]))
+        elif form != "none":
+            out["mem_per_gpu_mb"] = draw(st.sampled_from([20, 70, 200]))
+    if form != "none":
+        if "cpg" in odd:
+            out["cpus_per_gpu"] = draw(st.integers(1, 3))
+        if "type" in odd:
+            out["gpu_type"] = draw(st.integers(0, 1))
+        if "island" in odd:
+            out["one_island"] = True
+    if "exclusive" in odd:
+        out["exclusive"] = True
+    if "overcommit" in odd:
+        out["overcommit"] = True
+    if "features" in odd:
+        out["features_all"] = draw(st.integers(0, 3))
+    if "alternatives" in odd:
+        out["features_any"] = (2, 4)
+    number = st.integers(0, n_nodes - 1)
+    if "nodelist" in odd:
+        out["nodelist"] = tuple(draw(st.lists(number, min_size=1, max_size=2)))
+    if "exclude" in odd:
+        barred = set(draw(st.lists(number, max_size=2))) - set(out.get("nodelist", ()))
+        out["exclude"] = tuple(barred)
+    if out["max_nodes"]:
+        out["max_nodes"] = max(out["max_nodes"], len(set(out.get("nodelist", ()))))
+    return out
+
+
+def describe(both: Both, number: int, node: dict[str, Any], classes: list[int]) -> None:
+    content = {k: v for k, v in node.items() if k != "machine"}
+    content["cls"] = classes[node["machine"]] if node["machine"] >= 0 else 0
+    for core in both:
+        core.set_node(number, **content)
+
+
+def build(cluster: list[dict[str, Any]]) -> tuple[Both, list[int]]:
+    both = (_core.Core(len(cluster)), _reference.Core(len(cluster)))
+    classes = []
+    for links, numa in MACHINES:
+        numbers = [core.define_class(links, numa) for core in both]
+        classes.append(numbers[0])
+        # The twin keeps its classes by the core's numbers.
+        assert numbers[0] == numbers[1]
+    for number, node in enumerate(cluster):
+        describe(both, number, node, classes)
+    return both, classes
+
+
+def disturb(
+    data: st.DataObject, both: Both, classes: list[int], keys: list[int], n_nodes: int
+) -> None:
+    """One random event that is not a decision."""
+    core, twin = both
+    number = data.draw(st.integers(0, n_nodes - 1))
+    event = data.draw(st.sampled_from(["drain", "gpu", "release", "node", "end", "redefine"]))
+    if event == "drain":
+        usable = data.draw(st.booleans())
+        core.set_usable(number, usable)
+        twin.set_usable(number, usable)
+    elif event == "gpu":
+        mask = data.draw(st.integers(0, 255))
+        core.set_gpu_ok(number, mask)
+        twin.set_gpu_ok(number, mask)
+    elif event == "redefine":
+        describe(both, number, data.draw(nodes()), classes)
+    elif keys:
+        key = data.draw(st.sampled_from(keys))
+        held = core.allocation(key)
+        if event == "release":
+            core.release(key)
+            twin.release(key)
+            keys.remove(key)
+        elif event == "node":
+            core.release_node(key, held[0][0])
+            twin.release_node(key, held[0][0])
+            if len(held) == 1:
+                keys.remove(key)
+        else:
+            end = data.draw(st.integers(0, 300))
+            core.set_end(key, end)
+            twin.set_end(key, end)
+
+
+@SLOW
+@given(st.data())
+def test_placements_and_refusals_are_the_same(data: st.DataObject) -> None:
+    cluster = data.draw(st.lists(nodes(), min_size=1, max_size=6))
+    both, classes = build(cluster)
+    core, twin = both
+    keys: list[int] = []
+    for step in range(data.draw(st.integers(1, 15))):
+        if data.draw(st.integers(0, 3)) == 0:
+            disturb(data, both, classes, keys, len(cluster))
+        content = data.draw(requests(len(cluster)))
+        req, number = core.request(**content), twin.request(**content)
+        answer = core.place(req)
+        assert answer == twin.place(number), content
+        assert core.can_ever(req) == twin.can_ever(number), content
+        assert core.possible(req) == twin.possible(number), content
+        if isinstance(answer, _core.Placement):
+            assert core.can_ever(req) is None
+            rows = [(node, cpus, mem, gpus) for node, cpus, _, mem, gpus in answer.nodes]
+            core.allocate(step, rows, end=50 * step)
+            twin.allocate(step, rows, end=50 * step)
+            keys.append(step)
+        core.check()
+
+
+@SLOW
+@given(st.data())
+def test_passes_are_the_same(data: st.DataObject) -> None:
+    cluster = data.draw(st.lists(nodes(), min_size=1, max_size=5))
+    both, classes = build(cluster)
+    core, twin = both
+    contents = data.draw(st.lists(requests(len(cluster), joint=False), min_size=2, max_size=6))
+    reqs = [(core.request(**content), twin.request(**content)) for content in contents]
+    for group in range(2):
+        left = data.draw(st.integers(0, 4))
+        core.set_group(group, left)
+        twin.set_group(group, left)
+    keys: list[int] = []
+    key = 0
+    now = 100
+    for _ in range(data.draw(st.integers(1, 4))):
+        for _ in range(data.draw(st.integers(3, 12))):
+            req, number = data.draw(st.sampled_from(reqs))
+            key += 1
+            row = {
+                "priority": data.draw(st.integers(0, 2)),
+                "order": data.draw(st.integers(0, 3)),
+                "limit_s": data.draw(st.sampled_from([60, 10, 30, 200, 0])),
+            }
+            odd = data.draw(st.integers(0, 11))
+            if odd == 11:
+                row["ready_at"] = 150
+            elif odd == 10:
+                row["held"] = 1
+            elif odd >= 8:
+                row["group"] = odd - 8
+            core.queue_add(key, req, **row)
+            twin.queue_add(key, number, **row)
+        waiting = sorted(twin.queue)
+        if waiting and data.draw(st.booleans()):
+            moved, priority = data.draw(st.sampled_from(waiting)), data.draw(st.integers(0, 3))
+            core.queue_priorities(array("q", [moved, -1]), array("q", [priority, 7]))
+            twin.queue_update(moved, priority=priority)
+        if waiting and data.draw(st.booleans()):
+            gone = data.draw(st.sampled_from(waiting))
+            core.queue_remove(gone)
+            twin.queue_remove(gone)
+        bounds = data.draw(st.sampled_from([(0, 0), (0, 0), (2, 0), (0, 3)]))
+        plan, other = core.schedule(now, *bounds), twin.schedule(now, *bounds)
+        assert plan.starts == other.starts
+        assert plan.reservations == other.reservations
+        assert plan.changed == other.changed
+        assert (plan.tested, plan.more) == (other.tested, other.more)
+        assert {k: core.verdict(k) for k in twin.queue} == {
+            k: job.verdict for k, job in twin.queue.items()
+        }
+        core.check()
+        keys += [start.key for start in plan.starts]
+        for _ in range(data.draw(st.integers(0, 3))):
+            disturb(data, both, classes, keys, len(cluster))
+        now += data.draw(st.sampled_from([1, 20, 60]))
+
+
+@st.composite
+def link_classes(draw: st.DrawFn, most: int) -> tuple[list[list[int]], list[int]]:
+    n = draw(st.integers(1, most))
+    links = [[0] * n for _ in range(n)]
+    for i in range(n):
+        for j in range(i):
+            links[i][j] = links[j][i] = draw(st.sampled_from([0, 0, 1, 2]))
+    return links, draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
+
+
+@SLOW
+@given(link_classes(8), st.integers(0, 255), st.integers(0, 8), st.booleans())
+def test_gpu_choice_is_the_best_of_all(
+    machine: tuple[list[list[int]], list[int]], free: int, count: int, island: bool
+) -> None:
+    links, numa = machine
+    free &= (1 << len(links)) - 1
+    core, twin = _core.Core(1), _reference.LinkClass(links, numa)
+    cls = core.define_class(links, numa)
+    assert core.islands(cls) == tuple(twin.islands)
+    assume(count <= free.bit_count())
+    expected = twin.best_on_island(free, count) if island and count else twin.best(free, count)
+    assert core.best_gpus(cls, free, count, one_island=island) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_gpu_choice_above_sixteen(data: st.DataObject) -> None:
+    links, numa = data.draw(link_classes(20).filter(lambda m: len(m[0]) > 16))
+    free = data.draw(st.integers(0, (1 << len(links)) - 1))
+    count = data.draw(st.integers(0, free.bit_count()))
+    core, twin = _core.Core(1), _reference.LinkClass(links, numa)
+    cls = core.define_class(links, numa)
+    assert core.best_gpus(cls, free, count) == twin.best(free, count)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_dgx1_choices_for_every_free_set(count: int) -> None:
+    core, twin = _core.Core(1), _reference.LinkClass(DGX1, [0] * 8)
+    cls = core.define_class(DGX1, [0] * 8)
+    for free in range(256):
+        if free.bit_count() >= count:
+            assert core.best_gpus(cls, free, count) == twin.best(free, count)
