@@ -2,7 +2,7 @@
 kill all of it. cgroup v1 and v2 as root; for everybody else, and where nothing is mounted, nothing
 is made and `not_enforced` says so.
 
-Devices are confined under v1; under v2 that takes a BPF program, which is not here yet.
+Devices are confined by the controller of v1, and by a BPF program under v2 (bpf.py).
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from slurmd_compat import bpf
 
 MOUNT = "/sys/fs/cgroup"
 _MIB = 1 << 20
@@ -121,7 +123,8 @@ class Cgroups:
     """The groups of one node daemon, below a root of its own such as gsched/CLUSTER/NODE.
 
     `node_cpus` and `node_memory_mb` are what slurm.conf says of the node: a node that is larger
-    than the machine it runs on is simulated, and its shares cannot be enforced.
+    than the machine it runs on is simulated, and its shares cannot be enforced. `v2` says which
+    version `mount` is (cgroup.conf: CgroupPlugin); None: look.
     """
 
     def __init__(
@@ -132,6 +135,7 @@ class Cgroups:
         mount: str = MOUNT,
         node_cpus: int = 0,
         node_memory_mb: int = 0,
+        v2: bool | None = None,
     ) -> None:
         if not root or root.startswith("/") or ".." in root.split("/"):
             raise ValueError(f"not a relative path for control groups: {root!r}")
@@ -144,19 +148,21 @@ class Cgroups:
         self._missing: dict[str, str] = {}
         self._mount = mount
         self._cpus: set[int] = set()
-        self._controllers: frozenset[str] = frozenset()
-        self._detect()
+        self._others: list[tuple[str, str]] | None = None
+        #: what v2 offers below the home; () under v1, where each has a home of its own
+        self.controllers: frozenset[str] = frozenset()
+        self._detect(v2)
         self._shrink(node_cpus, node_memory_mb)
 
     # -- what there is
 
-    def _detect(self) -> None:
+    def _detect(self, v2: bool | None) -> None:
         if os.geteuid() != 0:
             for thing in ("cores", "ram", "devices", "kill"):
                 self._missing[thing] = "the daemon does not run as root"
             return
         controllers = _read(f"{self._mount}/cgroup.controllers").split()
-        if controllers:
+        if bool(controllers) if v2 is None else v2:
             self._detect_v2(controllers)
         else:
             self._detect_v1()
@@ -178,11 +184,12 @@ class Cgroups:
             _write(f"{path}/cgroup.subtree_control", f"+{controller}")
         self.version = 2
         self.homes[""] = path
-        self._controllers = frozenset(_read(f"{path}/cgroup.subtree_control").split())
+        self.controllers = frozenset(_read(f"{path}/cgroup.subtree_control").split())
         for thing, controller in (("cores", "cpuset"), ("ram", "memory")):
-            if controller not in self._controllers:
+            if controller not in self.controllers:
                 self._missing[thing] = f"the cgroup controller {controller} is not available"
-        self._missing["devices"] = "cgroup v2 confines devices by BPF, which is not supported yet"
+        if problem := bpf.available(path):
+            self._missing["devices"] = problem
         self._cpus = _cpus(_read(f"{path}/cpuset.cpus.effective"))
 
     def _detect_v1(self) -> None:
@@ -292,6 +299,11 @@ class Cgroups:
             )
         if self.version == 2 and "" in dirs:
             self._limit_v2(dirs[""], set(cpus), memory_mb, pids, say)
+            if devices_deny and self.enforces("devices"):
+                try:
+                    bpf.deny_devices(dirs[""], devices_deny)
+                except (OSError, ValueError) as error:
+                    say(f"devices could not be denied: {error}")
             return handle
         if "memory" in dirs and memory_mb and self.want.ram:
             self._set_memory_v1(dirs["memory"], memory_mb, say)
@@ -352,28 +364,30 @@ class Cgroups:
 
     def adopt(self, job: int, attempt: int) -> CgroupHandle:
         """The group of an attempt that an earlier daemon made; an empty handle if there is none."""
+        name = f"{_PREFIX}{job}.{attempt}"
         dirs = {c: d for c, d in self._dirs(job, attempt).items() if os.path.isdir(d)}
-        if not dirs and self.homes:
-            for other in self._elsewhere():
-                name = f"{_PREFIX}{job}.{attempt}"
-                dirs.update({c: f"{d}/{name}" for c, d in other if os.path.isdir(f"{d}/{name}")})
+        for controller, home in self._elsewhere():
+            if controller not in dirs and os.path.isdir(f"{home}/{name}"):
+                dirs[controller] = f"{home}/{name}"
         return self._handle(dirs)
 
-    def _elsewhere(self) -> Iterator[list[tuple[str, str]]]:
+    def _elsewhere(self) -> list[tuple[str, str]]:
         """Homes that an earlier daemon of this node had in another place (v1: it ran in another
-        session or service). Cost: a walk over all groups; only when something is missing."""
-        for controller in self.homes:
-            top = f"{self._mount}/{controller}".rstrip("/")
-            for path, names, _ in os.walk(top):
-                home = f"{path}/{self.root}"
-                if self.root.split("/")[0] in names and home != self.homes[controller]:
-                    if os.path.isdir(home):
-                        yield [(controller, home)]
+        session or service). Cost: one walk over all groups, the first time."""
+        if self._others is None:
+            self._others = []
+            first = self.root.split("/")[0]
+            for controller in self.homes:
+                for path, names, _ in os.walk(f"{self._mount}/{controller}".rstrip("/")):
+                    home = f"{path}/{self.root}"
+                    if first in names and home != self.homes[controller] and os.path.isdir(home):
+                        self._others.append((controller, home))
+        return self._others
 
     def sweep(self, known: Collection[tuple[int, int]]) -> list[str]:
         """At the start of a daemon: kills and removes groups of attempts (job, attempt) that nobody
         knows of. Returns a sentence for each that could not be removed."""
-        homes = [*self.homes.items(), *(pair for found in self._elsewhere() for pair in found)]
+        homes = [*self.homes.items(), *self._elsewhere()]
         strays: dict[str, dict[str, list[str]]] = {}
         for controller, home in homes:
             for name in _listdir(home):

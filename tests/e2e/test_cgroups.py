@@ -17,9 +17,18 @@ from slurmd_compat.cgroups import CgroupHandle, Cgroups, Want
 ROOT = f"gsched-test-{os.getpid()}/c1/n1"
 
 
-@pytest.fixture
-def groups() -> Iterator[Cgroups]:
-    made = Cgroups(ROOT)
+UNIFIED = Path("/sys/fs/cgroup/unified")
+
+
+@pytest.fixture(params=["machine", "unified"])
+def groups(request: pytest.FixtureRequest) -> Iterator[Cgroups]:
+    """Groups of the version that the machine has, and of v2 where it is mounted beside v1."""
+    if request.param == "unified":
+        if not (UNIFIED / "cgroup.controllers").exists():
+            pytest.skip("no cgroup v2 beside v1")
+        made = unified()
+    else:
+        made = Cgroups(ROOT)
     if not made.version:
         pytest.skip(made.not_enforced()[0])
     yield made
@@ -27,9 +36,20 @@ def groups() -> Iterator[Cgroups]:
     made.close()
 
 
-def v1(groups: Cgroups, *controllers: str) -> None:
-    if groups.version != 1 or not set(controllers) <= set(groups.homes):
-        pytest.skip(f"needs cgroup v1 with {controllers}")
+def unified(root: str = ROOT) -> Cgroups:
+    """v2 as it is on a machine whose controllers belong to v1: groups, kill and devices."""
+    return Cgroups(root, mount=str(UNIFIED), v2=True)
+
+
+def again(groups: Cgroups, root: str = ROOT) -> Cgroups:
+    return unified(root) if groups.version == 2 and UNIFIED.exists() else Cgroups(root)
+
+
+def needs(groups: Cgroups, thing: str, controller: str) -> None:
+    if thing and not groups.enforces(thing):
+        pytest.skip(" ".join(groups.not_enforced()))
+    if controller not in groups.homes and controller not in groups.controllers:
+        pytest.skip(f"the cgroup controller {controller} is not available")
 
 
 def run(handle: CgroupHandle, code: str) -> subprocess.CompletedProcess[str]:
@@ -56,7 +76,7 @@ def _is(pid: int, name: str) -> bool:
 
 @pytest.mark.root
 def test_memory_limit_and_oom(groups: Cgroups) -> None:
-    v1(groups, "memory")
+    needs(groups, "ram", "memory")
     handle = groups.create(1, 1, memory_mb=64)
     assert handle.not_enforced == []
     done = run(handle, "x = b'x' * (200 << 20)")
@@ -73,7 +93,7 @@ def test_memory_limit_and_oom(groups: Cgroups) -> None:
 
 @pytest.mark.root
 def test_cpus(groups: Cgroups) -> None:
-    v1(groups, "cpuset")
+    needs(groups, "cores", "cpuset")
     cpu = max(os.sched_getaffinity(0))
     handle = groups.create(1, 1, cpus=[cpu])
     assert run(handle, "import os; print(os.sched_getaffinity(0))").stdout == f"{{{cpu}}}\n"
@@ -86,14 +106,16 @@ def test_cpus(groups: Cgroups) -> None:
 
 @pytest.mark.root
 def test_devices_that_are_denied(groups: Cgroups, tmp_path: Path) -> None:
-    v1(groups, "devices")
+    if not groups.enforces("devices"):
+        pytest.skip(" ".join(groups.not_enforced()))
     try:
         os.mknod(tmp_path / "zero", 0o666 | 0o020000, os.makedev(1, 5))
         os.mknod(tmp_path / "null", 0o666 | 0o020000, os.makedev(1, 3))
         os.close(os.open(tmp_path / "zero", os.O_RDONLY))
     except OSError as error:
         pytest.skip(f"no device nodes here: {error}")
-    handle = groups.create(1, 1, devices_deny=["c 1:5"])
+    handle = groups.create(1, 1, devices_deny=["c 195:3", "c 1:5"])
+    assert handle.not_enforced == []
     code = f"open('{tmp_path}/null').close()\nopen('{tmp_path}/zero').close()"
     done = run(handle, code)
     assert "PermissionError" in done.stderr and "zero" in done.stderr
@@ -102,7 +124,7 @@ def test_devices_that_are_denied(groups: Cgroups, tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_number_of_processes(groups: Cgroups) -> None:
-    v1(groups, "pids")
+    needs(groups, "", "pids")
     handle = groups.create(1, 1, pids=3)
     code = "import os,time\nfor _ in range(9):\n  if os.fork()==0: time.sleep(0.3); os._exit(0)"
     done = run(handle, code)
@@ -137,7 +159,7 @@ def test_cpu_time(groups: Cgroups) -> None:
 def test_adopted_and_swept_after_a_restart(groups: Cgroups) -> None:
     kept, stray = groups.create(7, 1), groups.create(8, 2)
     processes = [sleeper(kept), sleeper(stray)]
-    later = Cgroups(ROOT)
+    later = again(groups)
     assert later.adopt(7, 1).pids() == [processes[0].pid]
     assert later.adopt(9, 1) == CgroupHandle()
     assert later.sweep({(7, 1)}) == []
@@ -150,7 +172,7 @@ def test_adopted_and_swept_after_a_restart(groups: Cgroups) -> None:
 
 @pytest.mark.root
 def test_clusters_side_by_side_do_not_touch_each_other(groups: Cgroups) -> None:
-    other = Cgroups(ROOT.replace("c1", "c2"))
+    other = again(groups, ROOT.replace("c1", "c2"))
     handle = other.create(1, 1)
     process = sleeper(handle)
     groups.create(1, 1)
