@@ -170,7 +170,7 @@ H100 = {"per_node": 8}
 
 def share(node: str, cpus: int, gpus: int = 0, **more: object) -> NodeAlloc:
     """A running share with 2000 MB per CPU."""
-    return NodeAlloc(node, cpus, 1, 2000 * cpus, gpus, (1 << cpus) - 1, Phase.RUNNING)
+    return NodeAlloc(node, cpus, 1, 2000 * cpus, gpus, [(1 << cpus) - 1], Phase.RUNNING)
 
 
 def make_job(job_id: int, name: str, shape: Shape, **more: object) -> Job:

@@ -151,9 +151,22 @@ class NodeAlloc(msgspec.Struct, array_like=True, gc=False):
     mem_mb: int
     #: bitmap of GPU bits of that node (bits are bound to UUIDs in the node's record)
     gpus: int = 0
-    #: bitmap of CPU numbers (Slurm's abstract ids: 0..CPUs-1)
-    cpu_ids: int = 0
+    #: `cpu_ids` in words of 64 bits, lowest first: more than an integer of msgpack can hold
+    cpu_words: list[int] = []
     phase: Phase = Phase.PLACED
+
+    @property
+    def cpu_ids(self) -> int:
+        """Bitmap of CPU numbers (Slurm's abstract ids: 0..CPUs-1)."""
+        return sum(word << (64 * index) for index, word in enumerate(self.cpu_words))
+
+    @cpu_ids.setter
+    def cpu_ids(self, bitmap: int) -> None:
+        words = []
+        while bitmap:
+            words.append(bitmap & 0xFFFF_FFFF_FFFF_FFFF)
+            bitmap >>= 64
+        self.cpu_words = words
 
 
 class Usage(msgspec.Struct, array_like=True, frozen=True, gc=False):

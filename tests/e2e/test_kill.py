@@ -1,7 +1,7 @@
 """kill -9 of any daemon at any moment: no acknowledged job is lost, none runs twice.
 
-GSCHED_KILL_ROUNDS says how many rounds (default 5), GSCHED_KILL_SEED where the series starts. A
-round that fails names its seed; the moments are random in real time, so the seed narrows the
+GSCHED_KILL_ROUNDS says how many rounds (default 5), GSCHED_KILL_SEED where the series starts,
+GSCHED_KILL_SHAPE which nodes (peer: without control groups). A round that fails names its seed; the moments are random in real time, so the seed narrows the
 search and does not repeat the history.
 """
 
@@ -26,6 +26,7 @@ from gsched.wire.messages import Done, JobQuery, SubmitJob
 
 ROUNDS = int(os.environ.get("GSCHED_KILL_ROUNDS", "5"))
 SEED = int(os.environ.get("GSCHED_KILL_SEED", "1"))
+SHAPE = os.environ.get("GSCHED_KILL_SHAPE", "dgx-h100")
 JOBS = 30
 VICTIMS = ("slurmctld", "frontend", "worker", "node", "all")
 
@@ -135,7 +136,7 @@ def kill(cluster: LocalCluster, victim: str, rng: random.Random) -> str:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    made = LocalCluster("--simulate", "peer", "--set", "MinJobAge=3600")
+    made = LocalCluster("--simulate", SHAPE, "--set", "MinJobAge=3600", "--set", "KillWait=2")
     made.up()
     yield made
     made.close()
