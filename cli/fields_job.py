@@ -113,7 +113,7 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
                 "CLUSTER_FEATURES",
                 lambda v: or_null(v.job.spec.cluster_features),
             ),
-            F("o", ("Command",), "COMMAND", lambda v: or_null(v.job.spec.command)),
+            F("o", ("Command",), "COMMAND", lambda v: or_null(v.command)),
             F("k", ("Comment",), "COMMENT", lambda v: or_null(v.job.spec.comment)),
             F("", ("Container",), "CONTAINER", lambda v: v.job.spec.container),
             F("", ("ContainerId",), "CONTAINER_ID", lambda v: ""),
@@ -228,7 +228,7 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
             F("", ("Origin",), "ORIGIN", lambda v: "N/A"),
             F("", ("OriginRaw",), "ORIGIN_RAW", lambda v: "N/A"),
             F("h", ("OverSubscribe",), "OVER_SUBSCRIBE", lambda v: v.oversubscribe),
-            F("P", ("Partition",), "PARTITION", lambda v: _partition(v)),
+            F("P", ("Partition",), "PARTITION", lambda v: v.partition),
             F("", ("PendingTime",), "PENDING_TIME", pending_time),
             F("", ("Prefer",), "PREFER", lambda v: or_null(v.job.spec.prefer)),
             F(
@@ -339,10 +339,3 @@ def _names(names: tuple[str, ...]) -> str:
     from gsched.hostlist import compress
 
     return compress(names) if names else ""
-
-
-def _partition(view: JobView) -> str:
-    """Where it runs; a waiting job names all the partitions it would take."""
-    if view.pending and view.job.spec.partitions:
-        return ",".join(view.job.spec.partitions)
-    return view.job.partition

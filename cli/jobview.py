@@ -87,6 +87,13 @@ class JobView:
             return f"{self.array_job_id}_[{self._cut(job.spec.array)}]"
         return str(job.id)
 
+    @property
+    def partition(self) -> str:
+        """Where it runs; a waiting job names all the partitions it would take."""
+        if self.pending and self.job.spec.partitions:
+            return ",".join(self.job.spec.partitions)
+        return self.job.partition
+
     # ---- state -------------------------------------------------------------------------
 
     @property
@@ -390,6 +397,12 @@ class JobView:
         return {1: "NODE", 2: "USER", 3: "MCS"}.get(self.job.spec.shape.exclusive, "NO")
 
     # ---- files -------------------------------------------------------------------------
+
+    @property
+    def command(self) -> str:
+        """The script and its arguments; "" where the script has no file."""
+        spec = self.job.spec
+        return " ".join((spec.command, *spec.args)) if spec.command else ""
 
     @property
     def std_in(self) -> str:

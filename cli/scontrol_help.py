@@ -1,0 +1,38 @@
+"""What `scontrol --help` prints."""
+
+HELP = """\
+scontrol [OPTIONS] [COMMAND]
+Without a command, commands are read from standard input.
+Options:
+  -a, --all                 hidden partitions too (--hide: not)
+  -d, --details             more of each job and node
+  -F, --future              nodes configured for later too
+  -o, --oneliner            one line for each record
+  -Q, --quiet               errors only
+  -u, --uid=USER            act for another user
+  -v, --verbose             more messages
+  -V, --version             the version
+Show:
+  show job [ID]             jobs
+  show node [HOSTS]         nodes
+  show partition [NAME]     partitions
+  show step [ID]            batch steps
+  show config [KEY]         the configuration in force
+  show hostnames [HOSTS]    a host list, one name a line
+  show hostlist NAMES|FILE  names as a host list (hostlistsorted: in order)
+  completing                jobs whose nodes are not free yet
+  getaddrs HOSTS            addresses of node daemons
+  ping                      whether the controller answers
+  wait_job ID               waits until a job's nodes are ready
+  write batch_script ID [FILE|-]
+Change:
+  update JobId=ID KEY=VALUE ...
+  update NodeName=HOSTS State=drain|resume|down|idle|undrain|fail Reason=TEXT
+  hold LIST                 keep waiting jobs back (uhold: so that their owner may release them)
+  release LIST              let them go
+  requeue LIST              run jobs again (requeuehold: and keep them back)
+  suspend LIST              resume LIST
+  reconfigure               read the configuration again
+  shutdown                  end the daemons
+LIST is ids separated by commas; keywords may be cut short and in any case.
+"""

@@ -1,0 +1,334 @@
+"""`scontrol show`: which records, and how they are laid out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from gsched_cli.common import Reader, Streams, error
+from gsched_cli.stop import UNREACHABLE, Stop, asking, cluster_config
+
+NAME = "scontrol"
+
+#: entity -> (fewest letters it may be cut to, its kind)
+ENTITIES: dict[str, tuple[int, str]] = {
+    "aliases": (2, "aliases"),
+    "config": (1, "config"),
+    "daemons": (1, "daemons"),
+    "federation": (1, "nothing"),
+    "hostlist": (5, "hostlist"),
+    "hostlistsorted": (9, "hostlistsorted"),
+    "hostnames": (5, "hostnames"),
+    "jobs": (1, "job"),
+    "jobid": (1, "job"),
+    "licenses": (2, "licenses"),
+    "nodes": (1, "node"),
+    "partitions": (2, "partition"),
+    "partitionname": (2, "partition"),
+    "reservations": (1, "reservation"),
+    "reservationname": (1, "reservation"),
+    "steps": (2, "step"),
+    "topology": (1, "nothing"),
+}
+
+
+class Layout:
+    """How records are written: one line each with -o, or indented lines and a blank one."""
+
+    def __init__(self, streams: Streams, one_line: bool) -> None:
+        self._out = streams.stdout
+        self._one_line = one_line
+
+    def record(self, lines: Sequence[str]) -> None:
+        """Writes one record."""
+        if self._one_line:
+            # Each line's own indentation is for the eye; the blanks at their ends stay.
+            self._out.write(" ".join(line.lstrip() for line in lines).rstrip(" ") + "\n")
+        else:
+            self._out.write("\n   ".join(lines) + "\n\n")
+
+
+def show(
+    kind: str,
+    what: str | None,
+    env: Mapping[str, str],
+    streams: Streams,
+    reader: Reader,
+    *,
+    one_line: bool = False,
+    detail: int = 0,
+    all_: bool = False,
+    future: bool = False,
+) -> int:
+    """Shows the records of a kind (a value of ENTITIES); `what` names some of them."""
+    layout = Layout(streams, one_line)
+    if kind == "job":
+        return _jobs(what, env, reader, layout, streams, detail)
+    if kind == "node":
+        return _nodes(what, env, reader, layout, streams, detail, future)
+    if kind == "partition":
+        return _partitions(what, reader, layout, streams, all_)
+    if kind == "config":
+        return _config(what, env, reader, streams)
+    if kind == "hostnames":
+        return hostnames(what, env, streams)
+    if kind in ("hostlist", "hostlistsorted"):
+        return hostlist(what, streams, kind == "hostlistsorted")
+    if kind == "step":
+        return _steps(what, env, reader, layout, streams)
+    texts = {
+        "aliases": "",
+        "daemons": "slurmctld \n",
+        "licenses": "No licenses configured in Slurm.\n",
+        "reservation": "No reservations in the system\n",
+    }
+    if kind == "reservation" and what is not None:
+        raise Stop(1, f"Reservation {what} not found\n")
+    if kind == "aliases" and what is not None:
+        streams.stdout.write(f"{what}\n")
+    streams.stdout.write(texts.get(kind, ""))
+    return 0
+
+
+# ---- jobs ------------------------------------------------------------------------------------
+
+
+def _jobs(
+    what: str | None,
+    env: Mapping[str, str],
+    reader: Reader,
+    layout: Layout,
+    streams: Streams,
+    detail: int,
+) -> int:
+    from gsched.wire.messages import JobQuery
+    from gsched_cli.jobview import BITSTR_LEN, JobView
+    from gsched_cli.scontrol_job import job_lines
+
+    wanted = None if what is None else _job_ids(what)
+    rows = asking(lambda: reader.jobs(JobQuery()), "slurm_load_jobs error:")
+    jobs = rows.jobs
+    if wanted is not None:
+        jobs = [
+            job
+            for job in jobs
+            if any(
+                number in (job.id, job.array_job_id)
+                and (task < 0 or job.array_task_id in (-1, task))
+                for number, task in wanted
+            )
+        ]
+        if not jobs:
+            raise Stop(1, "slurm_load_jobs error: Invalid job id specified\n")
+    if not jobs:
+        streams.stdout.write("No jobs in the system\n")
+        return 0
+    now = reader.now()
+    length = env.get("SLURM_BITSTR_LEN", "")
+    bitstr = int(length[:9]) if length.isascii() and length.isdigit() else BITSTR_LEN
+    for job in jobs:
+        view = JobView(job, rows.verdicts.get(job.id), now, bitstr_len=bitstr)
+        layout.record(job_lines(view, env, now, detail))
+    return 0
+
+
+def _job_ids(text: str) -> list[tuple[int, int]]:
+    found = []
+    for item in text.split(","):
+        head, underscore, tail = item.partition("_")
+        head = head.partition("+")[0]
+        task = tail if underscore else "0"
+        if not (head.isascii() and head.isdigit() and len(head) < 11 and int(head)):
+            raise Stop(1, "scontrol_print_job error: Invalid job id specified\n")
+        if not (task.isascii() and task.isdigit() and len(task) < 11):
+            raise Stop(1, "scontrol_print_job error: Invalid job id specified\n")
+        found.append((int(head), int(task) if underscore else -1))
+    return found
+
+
+def _steps(
+    what: str | None, env: Mapping[str, str], reader: Reader, layout: Layout, streams: Streams
+) -> int:
+    """Batch steps: the only ones the controller knows."""
+    from gsched.model.states import JobState
+    from gsched.wire.messages import JobQuery
+    from gsched_cli.text import timestamp
+
+    rows = asking(lambda: reader.jobs(JobQuery(active_only=True)), "slurm_get_job_steps error:")
+    now = reader.now()
+    shown = 0
+    job_text, dot, step = (what or "").partition(".")
+    for job in rows.jobs:
+        if job.state is not JobState.RUNNING or not job.alloc:
+            continue
+        if what is not None and (job_text != str(job.id) or (dot and step != "batch")):
+            continue
+        shown += 1
+        layout.record(
+            [
+                f"StepId={job.id}.batch UserId={job.uid} "
+                f"StartTime={timestamp(job.start_time, env, now)} TimeLimit=UNLIMITED",
+                f"State=RUNNING Partition={job.partition} NodeList={job.alloc[0].node}",
+                "Nodes=1 CPUs=0 Tasks=1 Name=batch Network=(null)",
+                "TRES=(null)",
+                "ResvPorts=(null)",
+                "CPUFreqReq=Default",
+                "SrunHost:Pid=(null):0",
+            ]
+        )
+    if not shown:
+        if what is not None:
+            streams.stdout.write(f"Job step {what} not found\n")
+            return 1
+        streams.stdout.write("No job steps in the system\n")
+    return 0
+
+
+# ---- nodes, partitions, configuration --------------------------------------------------------
+
+
+def _nodes(
+    what: str | None,
+    env: Mapping[str, str],
+    reader: Reader,
+    layout: Layout,
+    streams: Streams,
+    detail: int,
+    future: bool,
+) -> int:
+    from gsched.hostlist import HostlistError, expand
+    from gsched.wire.messages import NodeQuery
+    from gsched_cli.nodeview import node_views
+    from gsched_cli.scontrol_node import node_lines
+
+    rows = asking(lambda: reader.nodes(NodeQuery()), "slurm_load_node error:")
+    config = cluster_config(reader, NAME)
+    named = what is not None
+    views = {view.name: view for view in node_views(config, rows.nodes, rows.use, future or named)}
+    names: Iterable[str] = views
+    if what is not None:
+        try:
+            names = expand(what)
+        except HostlistError as problem:
+            raise Stop(1, f"{NAME}: error: {problem}\n") from None
+    code = 0
+    now = reader.now()
+    for name in names:
+        view = views.get(name)
+        if view is None:
+            streams.stdout.write(f"Node {name} not found\n")
+            code = 1
+        else:
+            layout.record(node_lines(view, config, env, now, detail))
+    return code
+
+
+def _partitions(
+    what: str | None, reader: Reader, layout: Layout, streams: Streams, all_: bool
+) -> int:
+    from gsched_cli.scontrol_node import partition_lines
+
+    config = cluster_config(reader, NAME)
+    if what is None:
+        for part in config.partitions.values():
+            if all_ or not part.hidden:
+                layout.record(partition_lines(part, config))
+        return 0
+    code = 0
+    for name in what.split(","):
+        found = config.partitions.get(name)
+        if found is None:
+            streams.stdout.write(f"Partition {name} not found\n")
+            code = 1
+        else:
+            layout.record(partition_lines(found, config))
+    return code
+
+
+def _config(what: str | None, env: Mapping[str, str], reader: Reader, streams: Streams) -> int:
+    from gsched_cli.scontrol_config import config_items
+    from gsched_cli.text import timestamp
+
+    status = asking(reader.status, "slurm_load_ctl_conf error:")
+    config = cluster_config(reader, NAME)
+    now = reader.now()
+    items = config_items(config, status, env, now)
+    out = streams.stdout
+    if what is not None:
+        items = [item for item in items if item[0].lower() == what.lower()]
+    else:
+        out.write(f"Configuration data as of {timestamp(int(now), env, now)}\n")
+    for key, value in items:
+        out.write(f"{key:<23} = {value}\n")
+    if what is None:
+        out.write("\n")
+        ping(reader, streams)
+    return 0
+
+
+def ping(reader: Reader, streams: Streams) -> int:
+    """`ping`: whether the controller answers; exit 1 if not."""
+    from gsched.client import ControllerDown
+
+    config = cluster_config(reader, NAME)
+    host = config.slurmctld_host[0].name if config.slurmctld_host else "localhost"
+    try:
+        up = reader.status().controller_up
+    except ControllerDown:
+        up = False
+    streams.stdout.write(f"Slurmctld(primary) at {host} is {'UP' if up else 'DOWN'}\n")
+    if not up:
+        stars = "*" * 41
+        streams.stdout.write(f"{stars}\n** RESTORE SLURMCTLD DAEMON TO SERVICE **\n{stars}\n")
+    return 0 if up else 1
+
+
+# ---- host lists ------------------------------------------------------------------------------
+
+
+def hostnames(what: str | None, env: Mapping[str, str], streams: Streams) -> int:
+    """`show hostnames`: one name a line; without a list, the job's own nodes."""
+    from gsched.hostlist import HostlistError, expand
+
+    text = what
+    if text is None:
+        text = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or ""
+        if not text:
+            error(streams, NAME, "host list is empty")
+            return 0
+    try:
+        names = expand(text)
+    except HostlistError as problem:
+        # Slurm says so and ends well.
+        if problem.detail:
+            error(streams, NAME, problem.detail)
+        streams.stderr.write(f"{problem}\n")
+        return 0
+    streams.stdout.writelines(f"{name}\n" for name in names)
+    return 0
+
+
+def hostlist(what: str | None, streams: Streams, ordered: bool) -> int:
+    """`show hostlist`, `show hostlistsorted`: names, or a file of names, as one list."""
+    from gsched.hostlist import HostlistError, compress, compress_sorted, expand
+
+    if what is None:
+        raise Stop(1, "invalid encode argument\n")
+    text = what
+    if text.startswith("/"):
+        try:
+            with open(text, encoding="utf-8", errors="surrogateescape") as file:
+                text = file.read(1 << 24)
+        except OSError as problem:
+            raise Stop(1, f"{NAME}: error: {what}: {os.strerror(problem.errno or 0)}\n") from None
+    try:
+        names = expand(text)
+    except HostlistError as problem:
+        if problem.detail:
+            error(streams, NAME, problem.detail)
+        raise Stop(1, f"{problem}\n") from None
+    streams.stdout.write((compress_sorted(names) if ordered else compress(names)) + "\n")
+    return 0
+
+
+__all__ = ["ENTITIES", "UNREACHABLE", "hostlist", "hostnames", "ping", "show"]
