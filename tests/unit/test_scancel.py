@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from views_support import FakeReader, invoke, mixed_queue, transcript
 
@@ -137,6 +137,7 @@ words = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(argv=st.lists(words | st.text(max_size=12), max_size=6))
 def test_any_command_line_ends_with_a_sentence(argv: list[str]) -> None:
     _out, err, code = ask(*argv)

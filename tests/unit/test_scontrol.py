@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from views_support import (
     PEER_CONF,
@@ -528,6 +528,7 @@ words = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(argv=st.lists(words | st.text(max_size=12), max_size=6))
 def test_any_command_line_ends_with_a_sentence(argv: list[str]) -> None:
     if any(word.startswith("wa") for word in argv):

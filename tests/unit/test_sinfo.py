@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from views_support import PEER_CONF, Case, FakeReader, invoke, peer_cluster, transcript
 
@@ -139,6 +139,7 @@ words = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(argv=st.lists(words | st.text(max_size=12), max_size=6))
 def test_any_command_line_ends_with_a_sentence(argv: list[str]) -> None:
     if any(word.startswith(("-i", "--i")) for word in argv):
@@ -148,6 +149,7 @@ def test_any_command_line_ends_with_a_sentence(argv: list[str]) -> None:
     assert code == 0 or err
 
 
+@settings(deadline=None)
 @given(text=st.text(alphabet="%.0123456789NPtCDmGE|,:- ax#", max_size=30))
 def test_any_format_prints(text: str) -> None:
     for option in ("-o", "-O"):

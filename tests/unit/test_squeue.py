@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from views_support import T0, Case, FakeReader, cpu_shape, invoke, make_job, mixed_queue, transcript
 
@@ -220,6 +220,7 @@ words = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(argv=st.lists(words | st.text(max_size=12), max_size=6))
 def test_any_command_line_ends_with_a_sentence(argv: list[str]) -> None:
     if any(word.startswith(("-i", "--i")) for word in argv):
@@ -229,6 +230,7 @@ def test_any_command_line_ends_with_a_sentence(argv: list[str]) -> None:
     assert code == 0 or err
 
 
+@settings(deadline=None)
 @given(text=st.text(alphabet="%.0123456789iRjMtT|,:- ax#", max_size=30))
 def test_any_format_prints_a_line_per_job(text: str) -> None:
     for option in ("-o", "-O"):
