@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gsched.config import Config
+from gsched.controller.sharing import Sharing
 from gsched.ledger.ledger import Ledger
 from gsched.ledger.state import FORMAT, Meta, StoredAnswer
 from gsched.model import Job, Node
@@ -26,6 +27,7 @@ def load_ledger(
     *,
     ignore_errors: bool = False,
     complain: Callable[[str], Any],
+    sharing: Sharing,
 ) -> Ledger:
     """The ledger that the stored records describe, or that of a new cluster.
 
@@ -57,7 +59,7 @@ def load_ledger(
     return Ledger.load(
         config,
         meta,
-        (job for _, job in records("job", Job)),
+        (sharing.job(job) for _, job in records("job", Job)),
         (node for _, node in records("node", Node)),
         records("answer", StoredAnswer),
         admins,

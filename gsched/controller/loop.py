@@ -17,6 +17,7 @@ from gsched.config import Config
 from gsched.controller.clock import Clock
 from gsched.controller.load import encode_record
 from gsched.controller.orders import pack
+from gsched.controller.sharing import Sharing
 from gsched.controller.verbs import reconfigure, shutdown, submit
 from gsched.ledger.commands import NodeMessage, Start, TakeOver, Tick, Write
 from gsched.ledger.ledger import Ledger
@@ -76,6 +77,7 @@ class Controller:
         schedule: Schedule,
         clock: Clock,
         log: Any,
+        sharing: Sharing,
     ) -> None:
         self._config = config
         self._store = store
@@ -85,6 +87,7 @@ class Controller:
         self._schedule = schedule
         self._clock = clock
         self._log = log
+        self._sharing = sharing
         self._max_script = submit.max_script(config)
         self._poller = zmq.Poller()
         sockets.register(self._poller)
@@ -197,6 +200,7 @@ class Controller:
             # A repeated request was carried out already: its answer needs no room.
             if call.request_id not in self._ledger.answers:
                 reply = submit.check(call, write, self._store, self._max_script)
+                self._sharing.spec(write.spec)
         elif isinstance(write, Shutdown):
             reply = shutdown.shutdown(call, self._ledger.admins, self.stop)
         elif isinstance(write, Reconfigure):

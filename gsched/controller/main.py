@@ -19,6 +19,7 @@ from gsched.config.locate import find_slurm_conf
 from gsched.controller.clock import Clock
 from gsched.controller.load import load_ledger
 from gsched.controller.loop import Controller
+from gsched.controller.sharing import Sharing
 from gsched.controller.verbs.reconfigure import NOT_YET
 from gsched.scheduling import run_pass
 from gsched.store import CommitFailed, Store, StoreError, ViewStore
@@ -185,17 +186,26 @@ def serve(options: Options, config: Config, log: Log) -> None:
     try:
         pid_file = PidFile(config.slurmctld_pid_file)
         view = ViewStore(config.state_save_location)
+        sharing = Sharing()
+        # Nothing of what is loaded becomes garbage, but it would be looked at again and again.
+        gc.disable()
         ledger = load_ledger(
-            store, config, admins, ignore_errors=options.ignore_errors, complain=logger.error
+            store,
+            config,
+            admins,
+            ignore_errors=options.ignore_errors,
+            complain=logger.error,
+            sharing=sharing,
         )
         clock = Clock(ledger.meta.last_now)
         if clock.behind > 1:
             logger.warning(f"the clock is {clock.behind:.0f} s behind the recorded time")
         sockets = listen(config, admins, logger)
-        controller = Controller(config, store, view, sockets, ledger, run_pass, clock, logger)
-        # What was loaded stays: the collector need not look at it again.
-        gc.collect()
+        controller = Controller(
+            config, store, view, sockets, ledger, run_pass, clock, logger, sharing
+        )
         gc.freeze()
+        gc.enable()
         with signals(controller, log):
             controller.take_over()
             logger.info(

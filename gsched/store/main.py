@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 
 from gsched.store.errors import CommitFailed, StateTooNew, StoreError
-from gsched.store.place import LOW_WATER, Ballast, StateLock, check_local, free_bytes
+from gsched.store.place import LOW_WATER, Ballast, StateLock, check_local, forget_pages, free_bytes
 from gsched.store.versioned import Changes, Snapshot, Versioned, VersionedReader
 
 #: Format of the state; a higher one found on disk is refused.
@@ -123,8 +123,10 @@ class Store:
         return free_bytes(self.state_dir) >= LOW_WATER
 
     def tend(self) -> None:
-        """Puts the ballast back once there is room again. Call it every few seconds."""
+        """Puts the ballast back once there is room again, and gives up the memory of pages that
+        were read. Call it every few seconds, outside of `load`."""
         self._ballast.keep()
+        forget_pages(os.path.join(self._db.path, "data.mdb"))
 
     def close(self) -> None:
         self._db.close()

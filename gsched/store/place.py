@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -20,6 +21,8 @@ NETWORK_FILESYSTEMS = frozenset(
         *("fuse.juicefs", "fuse.rclone", "fuse.mfs", "fuse.moosefs", "fuse.curlftpfs"),
     }
 )
+
+_MADV_DONTNEED = 4
 
 #: Below this much free space new submissions are refused, bytes.
 LOW_WATER = 64 << 20
@@ -98,6 +101,24 @@ def free_bytes(path: str) -> int:
     found = os.statvfs(path)
     blocks = found.f_bfree if os.geteuid() == 0 else found.f_bavail
     return blocks * found.f_frsize
+
+
+def forget_pages(path: str) -> None:
+    """Takes the pages of a mapped file out of this process's memory; they stay in the page cache.
+
+    A database is mapped whole, and whatever was ever read of it would count as this process's.
+    """
+    real = os.path.realpath(path)
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+            found = [line for line in file if line.rstrip("\n").endswith(real)]
+        libc = ctypes.CDLL(None, use_errno=True)
+        for line in found:
+            fields = line.split(None, 5)
+            # Only what is shared and read: there the file itself holds all that is known.
+            if fields[1] == "r--s" and fields[5].rstrip("\n") == real:
+                start, end = (int(text, 16) for text in fields[0].split("-"))
+                libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
 class Ballast:

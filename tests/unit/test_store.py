@@ -197,3 +197,19 @@ def test_network_filesystem_is_refused() -> None:
     with pytest.raises(NotLocal, match="nfs4"):
         check_local("/home/alice/state", MOUNTS)
     check_local("/var/lib/gsched", MOUNTS)
+
+
+def test_pages_can_be_forgotten_and_read_again(tmp_path: Path) -> None:
+    def mapped_kb() -> int:
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+        at = next(n for n, line in enumerate(lines) if line.endswith(f"{tmp_path}/main/data.mdb"))
+        return int(next(line for line in lines[at:] if line.startswith("Rss:")).split()[1])
+
+    store = open_store(tmp_path)
+    store.commit({("job", number_key(n)): b"x" * 1000 for n in range(4000)})
+    before = sum(len(value) for _, value in store.load("job"))
+    assert mapped_kb() > 4000
+    store.tend()
+    assert mapped_kb() < 400
+    assert sum(len(value) for _, value in store.load("job")) == before == 4_000_000
+    store.close()
