@@ -9,13 +9,14 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gsched import _core, features
+from gsched import _core, dependency, features
 from gsched.config import Config, NodeConfig
 from gsched.cpuset import pick_cpus
 from gsched.model import Hold, Job, Node, NodeAlloc, Phase, Placement, Plan, Shape, Verdict
+from gsched.taskset import TaskSet
 
-#: rows of the queue per job: one for each partition it may run in
-_ROWS = 64
+#: rows of the queue for the tasks of one array: so many of them may start in one pass
+ARRAY_ROWS = 128
 
 #: verdict codes of the core -> Slurm's reason word
 _WORDS = {
@@ -29,6 +30,7 @@ _WORDS = {
         "partitions"
     ),
     _core.NEVER: "BadConstraints",
+    _core.GROUP: "JobArrayTaskLimit",
 }
 
 #: verdicts told to the view per pass: the rest follow in the next one, so that a pass over a
@@ -58,14 +60,21 @@ class Cluster:
             self._free_cpus.append((1 << conf.cpus) - 1)
             for feature in conf.features:
                 self._feature_bit.setdefault(feature, len(self._feature_bit))
-        #: job id -> its rows in the queue: (key, partition)
-        self._rows: dict[int, list[tuple[int, str]]] = {}
-        #: job id -> request classes it holds a reference to
+        #: rows of the queue: key -> (job id, partition); job id -> its keys
+        self._row: dict[int, tuple[int, str]] = {}
+        self._rows: dict[int, list[int]] = {}
+        self._last_key = 0
+        #: job id -> tasks of an array that may still start under it (1: not an array)
+        self._tasks: dict[int, int] = {}
+        #: job id -> request classes it holds a reference to, one for each partition
         self._requests: dict[int, list[int]] = {}
         #: job id -> key of its allocation in the core
         self._alloc_key: dict[int, int] = {}
-        #: key -> reason word of a row that is held
+        #: job id -> reason word while its rows are held
         self._parked: dict[int, str] = {}
+        #: array id -> group in the core, for its throttle; groups that may be used again
+        self._group: dict[int, int] = {}
+        self._spare_groups: list[int] = []
         #: begin times to come
         self._begins: list[int] = []
         #: rows whose verdict changed and has not been told yet
@@ -237,38 +246,48 @@ class Cluster:
     # ---- the queue --------------------------------------------------------------------------
 
     def queue_job(self, job: Job) -> None:
-        """Puts a pending job into the queue, or anew after it changed."""
+        """Puts a pending job into the queue, or anew after it changed. An array that is still
+        together has a row for each of its next tasks. Cost: its rows."""
         self.unqueue(job.id)
-        rows, requests = [], []
-        for ordinal, partition in enumerate((job.spec.partitions or (job.partition,))[:_ROWS]):
+        tasks = len(TaskSet.parse(job.array_pending)) if job.array_pending else 1
+        rows: list[int] = []
+        requests: list[int] = []
+        parked = ""
+        for partition in job.spec.partitions or (job.partition,):
             try:
                 req = self._request(job.spec.shape, partition)
             except (ValueError, KeyError):
                 # The configuration changed under the job: it waits, and says why.
-                req = self._core.request(partition=0, nodelist=())
-                why = "BadConstraints"
+                req = int(self._core.request())
+                why, tier = "BadConstraints", 0
             else:
                 why = self._why_parked(job, partition)
-            key = job.id * _ROWS + ordinal
-            tier = self.config.partitions[partition].priority_tier if not why else 0
-            self._core.queue_add(
-                key,
-                req,
-                tier * (1 << 40) + job.priority,
-                job.id,
-                job.time_limit,
-                job.spec.begin,
-                held=1 if why else 0,
-            )
-            if why:
-                self._parked[key] = why
-            # What has not been judged is told so, or an old verdict would stay in the view.
-            self._changed[key] = _core.HELD if why else _core.UNTESTED
-            rows.append((key, partition))
+                tier = self.config.partitions[partition].priority_tier
             requests.append(req)
+            if not rows:
+                parked = why
+            for _ in range(1 if why else min(tasks, ARRAY_ROWS)):
+                self._last_key += 1
+                key = self._last_key
+                self._core.queue_add(
+                    key,
+                    req,
+                    tier * (1 << 40) + job.priority,
+                    job.id,
+                    job.time_limit,
+                    job.spec.begin,
+                    held=1 if why else 0,
+                    group=self._group.get(job.array_job_id, -1) if job.array_job_id else -1,
+                )
+                self._row[key] = (job.id, partition)
+                rows.append(key)
+        if parked:
+            self._parked[job.id] = parked
+            self._changed[rows[0]] = _core.HELD
         if job.spec.begin:
             heapq.heappush(self._begins, job.spec.begin)
         self._rows[job.id] = rows
+        self._tasks[job.id] = tasks
         self._requests[job.id] = requests
 
     def _why_parked(self, job: Job, partition: str) -> str:
@@ -276,6 +295,8 @@ class Cluster:
             if job.reason:
                 return job.reason
             return "JobHeldUser" if job.held == Hold.USER else "JobHeldAdmin"
+        if job.deps:
+            return "DependencyNeverSatisfied" if dependency.failed(job.deps) else "Dependency"
         part = self.config.partitions[partition]
         if part.state == "DOWN":
             return "PartitionDown"
@@ -289,17 +310,32 @@ class Cluster:
 
     def unqueue(self, job_id: int) -> None:
         """Takes a job out of the queue, if it is there."""
-        for key, _ in self._rows.pop(job_id, ()):
-            self._parked.pop(key, None)
+        for key in self._rows.pop(job_id, ()):
             self._changed.pop(key, None)
-            # A started row has left the core's queue already.
-            if key != self._alloc_key.get(job_id):
+            # A row that was started has left the core's queue and this table already.
+            if self._row.pop(key, None) is not None:
                 self._core.queue_remove(key)
+        self._parked.pop(job_id, None)
+        self._tasks.pop(job_id, None)
         for req in self._requests.pop(job_id, ()):
             self._core.drop_request(req)
 
     def queued(self, job_id: int) -> bool:
         return job_id in self._rows
+
+    def set_throttle(self, array_id: int, left: int | None) -> None:
+        """How many tasks of an array may still start; None: any number. Its jobs must be queued
+        anew when that begins or ends to be limited."""
+        group = self._group.get(array_id)
+        if left is None:
+            if group is not None:
+                del self._group[array_id]
+                self._spare_groups.append(group)
+            return
+        if group is None:
+            group = self._spare_groups.pop() if self._spare_groups else len(self._group)
+            self._group[array_id] = group
+        self._core.set_group(group, left)
 
     def due(self, now: int) -> bool:
         """Whether a begin time has come since the last call."""
@@ -314,7 +350,8 @@ class Cluster:
     def restore(self, job: Job) -> None:
         """Takes over what a loaded job holds, as it is recorded."""
         open_parts = [p for p in job.alloc if p.phase < Phase.RELEASED and p.node in self._index]
-        key = job.id * _ROWS
+        self._last_key += 1
+        key = self._last_key
         self._core.allocate(
             key,
             [(self._index[p.node], p.cpus, p.mem_mb, p.gpus, p.tasks) for p in open_parts],
@@ -347,8 +384,16 @@ class Cluster:
         if not self._core.allocation(key):
             del self._alloc_key[job_id]
 
+    def bind(self, job_id: int, key: int) -> None:
+        """What a pass has set aside under `key` is the job's from now on."""
+        self._alloc_key[job_id] = key
+
+    def give_back(self, key: int) -> None:
+        """What a pass has set aside under `key` is not wanted."""
+        self._core.release(key)
+
     def release(self, job_id: int) -> None:
-        """Gives back what the core still holds for a job whose shares have no CPUs assigned."""
+        """Nothing is held for the job any more (its shares were released one by one before)."""
         key = self._alloc_key.pop(job_id, None)
         if key is not None and self._core.allocation(key):
             self._core.release(key)
@@ -376,21 +421,17 @@ class Cluster:
         decided = self._core.schedule(now, max_starts, max_test)
         starts: list[Placement] = []
         for start in decided.starts:
-            job_id = start.key // _ROWS
-            if job_id in self._alloc_key:
+            job_id, partition = self._row.pop(start.key)
+            if not self._tasks[job_id]:
                 # Another partition of the same job was started in this very pass.
                 self._core.release(start.key)
-                self._rows[job_id] = [r for r in self._rows.get(job_id, ()) if r[0] != start.key]
                 continue
-            partition = dict(self._rows[job_id])[start.key]
-            self._alloc_key[job_id] = start.key
+            self._tasks[job_id] -= 1
             alloc = [
                 NodeAlloc(self.names[node], cpus, tasks, mem, gpus)
                 for node, cpus, tasks, mem, gpus in start.placement.nodes
             ]
-            starts.append(Placement(job_id, partition, alloc))
-        for placement in starts:
-            self.unqueue(placement.job_id)
+            starts.append(Placement(job_id, partition, alloc, start.key))
         for key, code in decided.changed:
             if code != _core.STARTED:
                 self._changed[key] = code
@@ -410,10 +451,11 @@ class Cluster:
             self._changed[key] = _core.RESOURCES
         for key in list(self._changed)[:VERDICTS_PER_PASS]:
             code = self._changed.pop(key)
-            job_id, ordinal = divmod(key, _ROWS)
-            if job_id not in self._rows or ordinal:
+            row = self._row.get(key)
+            if row is None or self._first_row(row[0]) != key:
                 continue
-            word = self._parked.get(key) or _WORDS.get(code, "None")
+            job_id = row[0]
+            word = self._parked.get(job_id) or _WORDS.get(code, "None")
             verdict = Verdict(job_id, word)
             kept = estimates.get(key)
             if kept is not None and kept.at >= 0:
@@ -423,6 +465,10 @@ class Cluster:
                 verdict.causes = self._causes(job_id)
             verdicts.append(verdict)
         return verdicts
+
+    def _first_row(self, job_id: int) -> int:
+        """The row that speaks for the job: the first that has not been started."""
+        return next((key for key in self._rows[job_id] if key in self._row), 0)
 
     def _causes(self, job_id: int) -> list[tuple[str, int, bool]]:
         refusal = self._core.place(self._requests[job_id][0])

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from gsched.ledger import jobs
 from gsched.ledger.outcome import Outcome
-from gsched.ledger.select import DENIED, FINISHED, INVALID_ID, by_id, may_touch
-from gsched.ledger.state import job_key
+from gsched.ledger.select import DENIED, FINISHED, INVALID_ID, Found, apart, find, may_touch
 from gsched.model import Job, JobState, Phase
 from gsched.wire import messages
 from gsched.wire.messages import Call, CancelJobs, Done, Refused
@@ -22,34 +21,44 @@ def cancel(led: Ledger, call: Call, write: CancelJobs, now: float, out: Outcome)
     if not 0 <= write.signum < 128:
         return Refused(call.request_id, f"Invalid signal {write.signum}")
     errors: list[tuple[str, str]] = []
-    chosen: list[Job] = []
-    if write.ids:
-        for text in write.ids:
-            job = by_id(led, text)
-            if job is None:
-                errors.append((text, INVALID_ID))
-            elif not may_touch(led, call.uid, job):
-                errors.append((text, DENIED))
-            elif _matches(job, write):
-                if job.finished:
-                    errors.append((text, FINISHED))
-                else:
-                    chosen.append(job)
-    else:
-        # A filter means "those of mine": other users' jobs are passed over in silence.
-        chosen = [
-            job
-            for job in led.jobs.values()
-            if not job.finished and may_touch(led, call.uid, job) and _matches(job, write)
-        ]
     count = 0
-    for job in chosen:
-        error = _one(led, job, write, call.uid, now, out)
-        if error:
-            errors.append((str(job.id), error))
-        else:
-            count += 1
+    for text, found in _chosen(led, call.uid, write, errors):
+        for job in apart(led, found, now, out):
+            error = _one(led, job, write, call.uid, now, out)
+            if error:
+                errors.append((text, error))
+            else:
+                count += 1
     return Done(call.request_id, 0, value=count, errors=errors)
+
+
+def _chosen(
+    led: Ledger, uid: int, write: CancelJobs, errors: list[tuple[str, str]]
+) -> list[tuple[str, Found]]:
+    """What the request names and the caller may touch; the rest goes to `errors`."""
+    if not write.ids:
+        # A filter means "those of mine": other users' jobs are passed over in silence.
+        return [
+            (str(job.id), Found(job))
+            for job in led.jobs.values()
+            if not job.finished and may_touch(led, uid, job) and _matches(job, write)
+        ]
+    chosen: list[tuple[str, Found]] = []
+    for text in write.ids:
+        records = find(led, text)
+        if records is None:
+            errors.append((text, INVALID_ID))
+            continue
+        mine = [found for found in records if may_touch(led, uid, found.job)]
+        if not mine:
+            errors.append((text, DENIED))
+            continue
+        wanted = [found for found in mine if _matches(found.job, write)]
+        live = [found for found in wanted if not found.job.finished]
+        if wanted and not live:
+            errors.append((text, FINISHED))
+        chosen.extend((text, found) for found in live)
+    return chosen
 
 
 def _matches(job: Job, write: CancelJobs) -> bool:
@@ -73,8 +82,6 @@ def _one(led: Ledger, job: Job, write: CancelJobs, uid: int, now: float, out: Ou
             return "Job is pending execution"
         if write.signum == signal.SIGCONT:
             return ""
-        led.cluster.unqueue(job.id)
-        out.view["verdict", job_key(job.id)] = None
         job.cancelled_by = uid
         job.requeue_after = False
         jobs.end(led, job, JobState.CANCELLED, "", now, out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched.model import JobState, Phase
+from gsched.taskset import TaskSet
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -49,6 +50,27 @@ def check(led: Ledger) -> None:
             _ensure(part.cpu_ids.bit_count() == part.cpus, f"job {job_id}: CPU ids on {name}")
             cpus[name] |= part.cpu_ids
             gpus[name] |= part.gpus
+    members: dict[int, set[int]] = {}
+    running: dict[int, int] = {}
+    extra = 0
+    for job in led.jobs.values():
+        if job.array_job_id:
+            members.setdefault(job.array_job_id, set()).add(job.id)
+            if any(p.phase < Phase.RELEASED for p in job.alloc):
+                running[job.array_job_id] = running.get(job.array_job_id, 0) + 1
+        if job.array_pending:
+            extra += len(TaskSet.parse(job.array_pending)) - 1
+            _ensure(not job.alloc, f"array {job.id} is together and holds nodes")
+        for dep in job.deps if job.state == JobState.PENDING else ():
+            waiting = (
+                led.singletons.get((job.uid, job.spec.name), set())
+                if dep.kind == "singleton"
+                else led.waiters.get(dep.job_id, set())
+            )
+            _ensure(job.id in waiting, f"job {job.id} is not listed among those that wait")
+    _ensure(members == led.array_members, "the index of arrays is wrong")
+    _ensure(running == led.array_running, "the count of running array tasks is wrong")
+    _ensure(extra == led.extra_tasks, "the count of array tasks is wrong")
     _ensure(parts == led.parts, "the index of shares by node is wrong")
     _ensure(blobs == led.blob_refs, "the count of users of scripts and environments is wrong")
     for name in led.nodes:

@@ -6,9 +6,20 @@ import heapq
 from typing import TYPE_CHECKING
 
 from gsched.hostlist import compress
+from gsched.ledger import arrays, depend
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import job_key
-from gsched.model import Hold, Job, JobState, NodeAlloc, Phase, Plan, Usage, transitions
+from gsched.model import (
+    Hold,
+    Job,
+    JobState,
+    NodeAlloc,
+    Phase,
+    Placement,
+    Plan,
+    Usage,
+    transitions,
+)
 from gsched.wire.messages import AttemptReport, Forget, Go, Kill, LaunchSpec, Prepare
 
 if TYPE_CHECKING:
@@ -34,37 +45,68 @@ def allocated(job: Job) -> bool:
 
 def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
     """Records the starts of a plan and sends the nodes their orders."""
+    touched: dict[int, Job] = {}
     for start in plan.starts:
         job = led.jobs.get(start.job_id)
-        if job is None or job.state != JobState.PENDING or job.held:
-            led.cluster.release(start.job_id)
+        if job is None or job.state != JobState.PENDING or job.held or job.deps:
+            led.cluster.give_back(start.key)
             continue
-        led.cluster.assign_cpus(job, start.alloc)
-        move(job, JobState.RUNNING)
-        job.reason = ""
-        job.alloc = start.alloc
-        job.partition = start.partition
-        job.attempt += 1
-        job.start_time = int(now)
-        job.end_time = job.start_time + job.time_limit if job.time_limit else 0
-        job.last_sched_eval = int(now)
-        job.configuring = True
-        job.wstatus = 0
-        job.usage = Usage()
-        job.gpu_types = led.cluster.gpu_types(job.alloc)
-        led.preparing[job.id] = now + led.config.batch_start_timeout
-        led.put_job(job, out)
-        out.view["verdict", job_key(job.id)] = None
-        for index, part in enumerate(job.alloc):
-            led.parts[part.node][job.id] = index
-            led.touch_use(part.node)
-            send_prepare(led, job, index, now, out)
+        if job.array_pending:
+            touched[job.id] = job
+            job = arrays.split(led, job, arrays.tasks_of(job).first, now, out)
+        else:
+            led.cluster.unqueue(job.id)
+        led.cluster.bind(job.id, start.key)
+        _start(led, job, start, now, out)
+    for job in touched.values():
+        if job.state == JobState.PENDING:
+            led.cluster.queue_job(job)
+            out.schedule = True
+        else:
+            led.cluster.unqueue(job.id)
     for verdict in plan.verdicts:
         out.view["verdict", job_key(verdict.job_id)] = verdict
     if plan.wake_at:
         out.wake(plan.wake_at)
     if not plan.complete:
         out.schedule = True
+
+
+def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) -> None:
+    led.cluster.assign_cpus(job, start.alloc)
+    move(job, JobState.RUNNING)
+    job.reason = ""
+    job.alloc = start.alloc
+    job.partition = start.partition
+    job.attempt += 1
+    job.start_time = int(now)
+    job.end_time = job.start_time + job.time_limit if job.time_limit else 0
+    job.last_sched_eval = int(now)
+    job.configuring = True
+    job.wstatus = 0
+    job.usage = Usage()
+    job.gpu_types = led.cluster.gpu_types(job.alloc)
+    led.preparing[job.id] = now + led.config.batch_start_timeout
+    led.put_job(job, out)
+    out.view["verdict", job_key(job.id)] = None
+    arrays.count_change(led, job, +1)
+    for index, part in enumerate(job.alloc):
+        led.parts[part.node][job.id] = index
+        led.touch_use(part.node)
+        send_prepare(led, job, index, now, out)
+    _tell_waiters(led, job, now, out)
+
+
+def _tell_waiters(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    """Those that wait for this job; where one can never run and is not to be kept, it ends."""
+    for doomed in depend.notify(led, job, now, out):
+        cancel_doomed(led, doomed, now, out)
+
+
+def cancel_doomed(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    """Ends a waiting job whose dependency can never be fulfilled (--kill-on-invalid-dep)."""
+    if job.state == JobState.PENDING:
+        end(led, job, JobState.CANCELLED, "DependencyNeverSatisfied", now, out)
 
 
 def send_prepare(led: Ledger, job: Job, index: int, now: float, out: Outcome) -> None:
@@ -174,7 +216,12 @@ def end(
     out: Outcome,
     cause: str = "end",
 ) -> None:
-    """The attempt's end becomes a fact. Shares still held are ordered to be killed."""
+    """The end becomes a fact, of an attempt or of a job that never ran. Shares still held are
+    ordered to be killed."""
+    if job.state == JobState.PENDING:
+        led.cluster.unqueue(job.id)
+        depend.detach(led, job)
+        out.view["verdict", job_key(job.id)] = None
     move(job, state)
     job.reason = reason
     job.end_time = int(now)
@@ -208,10 +255,14 @@ def share_released(led: Ledger, job: Job, part: NodeAlloc, now: float, out: Outc
 def _all_released(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.last_nodes = compress([part.node for part in job.alloc])
     led.cluster.release(job.id)
+    if job.alloc:
+        arrays.count_change(led, job, -1)
     if job.requeue_after:
         _requeue(led, job, now, out)
     else:
-        heapq.heappush(led.purge_queue, (int(now) + led.config.min_job_age, job.id))
+        if led.config.min_job_age:
+            heapq.heappush(led.purge_queue, (int(now) + led.config.min_job_age, job.id))
+        _tell_waiters(led, job, now, out)
 
 
 def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
@@ -285,6 +336,13 @@ def tick(led: Ledger, now: float, out: Outcome) -> None:
         )
         job.requeue_after = True
         end(led, job, JobState.BOOT_FAIL, "", now, out, cause="launch")
+    while led.timed and led.timed[0][0] <= now:
+        waiting = led.jobs.get(heapq.heappop(led.timed)[1])
+        if waiting is not None:
+            for doomed in depend.settle(led, waiting, now, out):
+                cancel_doomed(led, doomed, now, out)
+    if led.timed:
+        out.wake(led.timed[0][0])
     if led.cluster.due(int(now)):
         out.schedule = True
 
@@ -297,6 +355,7 @@ def purge(led: Ledger, job_id: int, now: float, out: Outcome) -> None:
     if job.end_time + led.config.min_job_age > now:
         return
     del led.jobs[job_id]
+    arrays.forget(led, job)
     led.unref_blob(job.script, out)
     led.unref_blob(job.environment, out)
     out.puts["job", job_key(job_id)] = None

@@ -13,11 +13,12 @@ from collections.abc import Iterable
 
 from gsched.cluster import Cluster
 from gsched.config import Config
-from gsched.ledger import cancel, jobs, nodes, submit, update
+from gsched.ledger import arrays, cancel, depend, jobs, nodes, submit, update
 from gsched.ledger.commands import Command, NodeMessage, Start, TakeOver, Tick, Write
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import Meta, NodeLive, StoredAnswer, job_key
 from gsched.model import Job, JobState, Node, NodeFlag, NodeUse, Phase
+from gsched.taskset import TaskSet
 from gsched.wire.messages import (
     Call,
     CancelJobs,
@@ -59,6 +60,16 @@ class Ledger:
         self.preparing: dict[int, float] = {}
         #: finished jobs by the time at which they are forgotten
         self.purge_queue: list[tuple[int, int]] = []
+        #: array id -> ids of its records; tasks that hold resources
+        self.array_members: dict[int, set[int]] = {}
+        self.array_running: dict[int, int] = {}
+        #: tasks beyond the first in records of arrays that are still together
+        self.extra_tasks = 0
+        #: job or array id -> jobs that wait for it; (uid, name) -> singletons that wait
+        self.waiters: dict[int, set[int]] = {}
+        self.singletons: dict[tuple[int, str], set[int]] = {}
+        #: (time, job) at which a dependency is fulfilled by time alone
+        self.timed: list[tuple[float, int]] = []
         self._use_dirty: set[str] = set()
         for name in config.nodes:
             self._add_node(Node(name=name))
@@ -83,6 +94,11 @@ class Ledger:
             self.jobs[job.id] = job
             self.ref_blob(job.script)
             self.ref_blob(job.environment)
+            if job.array_pending:
+                self.extra_tasks += len(TaskSet.parse(job.array_pending)) - 1
+            if job.array_job_id:
+                self.array_members.setdefault(job.array_job_id, set()).add(job.id)
+        for job in self.jobs.values():
             self._index_loaded(job)
         for request_id, answer in answer_records:
             self.answers[request_id] = answer
@@ -96,19 +112,27 @@ class Ledger:
         self.cluster.node_changed(node)
 
     def _index_loaded(self, job: Job) -> None:
+        if job.array_job_id and job.array_throttle:
+            running = self.array_running.get(job.array_job_id, 0)
+            self.cluster.set_throttle(job.array_job_id, job.array_throttle - running)
         if job.state == JobState.PENDING:
             self.cluster.queue_job(job)
+            depend.attach(self, job)
+            # Times that a dependency waits for are found again at the first tick.
+            if any(dep.minutes for dep in job.deps):
+                heapq.heappush(self.timed, (0, job.id))
             return
         open_parts = [p for p in job.alloc if p.phase < Phase.RELEASED and p.node in self.parts]
         if open_parts:
             self.cluster.restore(job)
+            arrays.count_change(self, job, +1)
             for index, part in enumerate(job.alloc):
                 if part.phase < Phase.RELEASED and part.node in self.parts:
                     self.parts[part.node][job.id] = index
                     self._use_dirty.add(part.node)
         if job.configuring:
             self.preparing[job.id] = self.meta.last_now + self.config.batch_start_timeout
-        if job.finished and not job.completing:
+        if job.finished and not job.completing and self.config.min_job_age:
             heapq.heappush(self.purge_queue, (job.end_time + self.config.min_job_age, job.id))
 
     # ---- the one way in -------------------------------------------------------------------
@@ -194,6 +218,11 @@ class Ledger:
     def is_admin(self, uid: int) -> bool:
         return uid in self.admins
 
+    @property
+    def task_count(self) -> int:
+        """Jobs that MaxJobCount counts: each task of an array is one."""
+        return len(self.jobs) + self.extra_tasks
+
     def put_job(self, job: Job, out: Outcome) -> None:
         """Names the job as changed."""
         out.puts["job", job_key(job.id)] = job
@@ -236,7 +265,8 @@ class Ledger:
 
     def node_up(self, name: str) -> bool:
         """True when new work may be placed on the node."""
-        return self.nodes[name].flags == NodeFlag.NONE and bool(self.live[name].session)
+        live = self.live[name]
+        return self.nodes[name].flags == NodeFlag.NONE and bool(live.session) and live.confirmed
 
     def _flush_use(self, out: Outcome) -> None:
         for name in self._use_dirty:
@@ -255,9 +285,6 @@ class Ledger:
                 last_heard=int(live.last_heard),
             )
         self._use_dirty.clear()
-
-    def registered(self, node: str) -> bool:
-        return bool(self.live[node].session)
 
 
 __all__ = ["Ledger", "Register"]

@@ -79,10 +79,11 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
     _judge(led, node, now)
     led.put_node(node, out)
     led.cluster.node_changed(node)
-    led.cluster.set_usable(name, led.node_up(name))
+    # Nothing is concluded from the registration itself, which may have been long on its way: the
+    # first report under the new session was certainly made after it was granted.
+    live.confirmed = False
+    led.cluster.set_usable(name, False)
     out.messages.append((name, _welcome(led, msg)))
-    out.schedule = True
-    reconcile(led, name, msg.attempts, True, now, out)
 
 
 def _welcome(led: Ledger, msg: Register) -> Welcome:
@@ -197,6 +198,10 @@ def _report(led: Ledger, name: str, msg: Report, now: float, out: Outcome) -> No
             node.flags &= ~NodeFlag.DOWN
             node.reason, node.reason_time = "", 0
         led.put_node(node, out)
+        led.cluster.set_usable(name, led.node_up(name))
+        out.schedule = True
+    if not live.confirmed:
+        live.confirmed = True
         led.cluster.set_usable(name, led.node_up(name))
         out.schedule = True
     if msg.gpu_faults:

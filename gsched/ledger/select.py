@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gsched.ledger import arrays, depend
+from gsched.ledger.outcome import Outcome
 from gsched.model import Job
+from gsched.taskset import TaskSet, TaskSetError
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -14,11 +19,65 @@ DENIED = "Access/permission denied"
 FINISHED = "Job/step already completing or completed"
 
 
-def by_id(led: Ledger, text: str) -> Job | None:
-    """The job that "17" names; None for anything else (unknown, malformed)."""
-    if not text.isdecimal() or len(text) > 18:
+@dataclass
+class Found:
+    """A record that a command names; with `tasks`, only those of an array that is together."""
+
+    job: Job
+    tasks: list[int] = field(default_factory=list)
+
+
+_ID = re.compile(r"(\d{1,18})(?:_(?:(\d{1,9})|\[([0-9,:-]{1,4096})(?:%\d+)?\]|\*))?")
+
+
+def find(led: Ledger, text: str) -> list[Found] | None:
+    """The records that "17", "17_4" or "17_[1-3,5]" names; None where there is no such job or the
+    text is none of these. Tasks that do not exist are passed over."""
+    match = _ID.fullmatch(text)
+    if match is None:
         return None
-    return led.jobs.get(int(text))
+    job_id = int(match[1])
+    members = led.array_members.get(job_id)
+    one, many = match[2], match[3]
+    if not one and not many:
+        if members is not None:
+            return [Found(led.jobs[member]) for member in sorted(members)]
+        job = led.jobs.get(job_id)
+        return [Found(job)] if job is not None else None
+    if members is None:
+        return None
+    try:
+        wanted = TaskSet.parse(one or many)
+    except TaskSetError:
+        return None
+    found = []
+    for member in sorted(members):
+        job = led.jobs[member]
+        if job.array_task_id >= 0:
+            if job.array_task_id in wanted:
+                found.append(Found(job))
+        elif job.array_pending:
+            tasks = [task for task in TaskSet.parse(job.array_pending) if task in wanted]
+            if tasks:
+                found.append(Found(job, tasks))
+    return found or None
+
+
+def apart(led: Ledger, found: Found, now: float, out: Outcome) -> list[Job]:
+    """The records to act on: named tasks of an array leave it first, and are queued on their own."""
+    if not found.tasks:
+        return [found.job]
+    master = found.job
+    if master.finished or len(found.tasks) == len(arrays.tasks_of(master)):
+        return [master]
+    children = []
+    for task in found.tasks:
+        child = arrays.split(led, master, task, now, out)
+        depend.attach(led, child)
+        led.cluster.queue_job(child)
+        children.append(child)
+    led.cluster.queue_job(master)
+    return children
 
 
 def may_touch(led: Ledger, uid: int, job: Job) -> bool:

@@ -37,6 +37,8 @@ class NodeLive:
 
     #: nonce of the accepted registration; "" not registered with this process
     session: str = ""
+    #: a report has come under this session
+    confirmed: bool = False
     #: number of the last order of this session, and of the last one the node has carried out
     last_order: int = 0
     seen: int = 0

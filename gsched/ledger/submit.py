@@ -10,8 +10,10 @@ import msgspec
 from gsched import admission
 from gsched.config import Config, PartitionConfig
 from gsched.environment import sluid
+from gsched.ledger import depend, jobs
 from gsched.ledger.outcome import Outcome
 from gsched.model import Hold, Job, JobSpec
+from gsched.taskset import TaskSet
 from gsched.wire.messages import Call, Done, Refused, SubmitJob
 
 if TYPE_CHECKING:
@@ -26,7 +28,19 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
     """Makes the job, or refuses with Slurm's message. Nothing is changed by a refusal."""
     spec = write.spec
     admin = led.is_admin(call.uid)
-    if len(led.jobs) >= led.config.max_job_count:
+    tasks, throttle = TaskSet([]), 0
+    if spec.array:
+        text, _, most = spec.array.partition("%")
+        try:
+            tasks = TaskSet.parse(text)
+            throttle = int(most) if most else 0
+        except ValueError:
+            tasks = TaskSet([])
+        if not tasks.runs or tasks.last >= led.config.max_array_size:
+            return Refused(
+                call.request_id, "Invalid job array specification", "ESLURM_INVALID_ARRAY"
+            )
+    if led.task_count + max(1, len(tasks)) > led.config.max_job_count:
         return Refused(
             call.request_id,
             "Resource temporarily unavailable",
@@ -38,9 +52,6 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
         return Refused(call.request_id, problem.message, problem.code, notes=list(problem.notes))
     if not write.script:
         return Refused(call.request_id, "Batch script is empty!", "ESLURM_NO_SCRIPT")
-    unsupported = _unsupported(spec)
-    if unsupported:
-        return Refused(call.request_id, unsupported, "ESLURM_NOT_SUPPORTED")
     default = led.config.default_partition
     names = spec.partitions or ((default,) if default else ())
     if not names:
@@ -69,7 +80,20 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
             "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE",
             notes=never,
         )
+    try:
+        deps = depend.resolve(led, spec.dependency, led.meta.next_job_id)
+    except depend.DependencyProblem:
+        return Refused(call.request_id, "Job dependency problem", "ESLURM_DEPENDENCY")
     job = _make(led, call, write, spec, names, now)
+    job.deps = deps
+    if tasks.runs:
+        job.array_job_id = job.id
+        job.array_pending = tasks.text()
+        job.array_throttle = throttle
+        led.extra_tasks += len(tasks) - 1
+        led.array_members[job.id] = {job.id}
+        if throttle:
+            led.cluster.set_throttle(job.id, throttle)
     if job.spec.hold:
         job.held = Hold.USER
         job.priority = 0
@@ -83,18 +107,15 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
             led.ref_blob(digest)
     led.put_job(job, out)
     led.cluster.queue_job(job)
+    if deps:
+        job.eligible_time = 0
+        depend.attach(led, job)
+        for doomed in depend.settle(led, job, now, out):
+            jobs.cancel_doomed(led, doomed, now, out)
     out.schedule = True
     if job.spec.begin > now:
         out.wake(job.spec.begin)
     return Done(call.request_id, 0, value=job.id)
-
-
-def _unsupported(spec: JobSpec) -> str:
-    if spec.array:
-        return "Job arrays are not supported in this release"
-    if spec.dependency:
-        return "Job dependencies are not supported in this release"
-    return ""
 
 
 def digest(data: bytes) -> str:

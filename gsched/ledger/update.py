@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched import units
-from gsched.ledger import jobs
+from gsched.ledger import arrays, depend, jobs
 from gsched.ledger.outcome import Outcome
-from gsched.ledger.select import FINISHED, INVALID_ID, by_id, may_touch
+from gsched.ledger.select import FINISHED, INVALID_ID, apart, find, may_touch
 from gsched.ledger.submit import BASIC_PRIORITY
 from gsched.model import Hold, Job, JobState
 from gsched.wire.messages import Call, Done, Refused, SetLimit, UpdateJob
@@ -36,17 +36,23 @@ def update_jobs(
     errors: list[tuple[str, str]] = []
     count = 0
     for text in write.ids:
-        job = by_id(led, text)
-        if job is None:
+        records = find(led, text)
+        if records is None:
             errors.append((text, INVALID_ID))
-        elif not may_touch(led, call.uid, job):
+            continue
+        if not all(may_touch(led, call.uid, found.job) for found in records):
             errors.append((text, WRONG_USER))
-        else:
-            try:
-                verb(led, call, job, write.fields, now, out)
-                count += 1
-            except BadValue as bad:
-                errors.append((text, str(bad)))
+            continue
+        whole = len(records) > 1
+        for found in records:
+            if whole and found.job.finished:
+                continue
+            for job in apart(led, found, now, out):
+                try:
+                    verb(led, call, job, write.fields, now, out)
+                    count += 1
+                except BadValue as bad:
+                    errors.append((text, str(bad)))
     return Done(call.request_id, 0, value=count, errors=errors)
 
 
@@ -116,12 +122,21 @@ def _update(
             raise BadValue(f"Update of this parameter is not supported: {key}={value}")
         setter(led, call, draft, value, now)
     limit_changed = draft.time_limit != job.time_limit
+    throttle = draft.array_throttle
+    if throttle != job.array_throttle:
+        arrays.set_throttle(led, job.array_job_id, throttle, out)
+    depend.detach(led, job)
     for name in job.__struct_fields__:
         setattr(job, name, getattr(draft, name))
     led.put_job(job, out)
     if job.state == JobState.PENDING:
+        depend.attach(led, job)
         led.cluster.queue_job(job)
+        for doomed in depend.settle(led, job, now, out):
+            jobs.cancel_doomed(led, doomed, now, out)
         out.schedule = True
+        if job.spec.begin > now:
+            out.wake(job.spec.begin)
     elif limit_changed:
         job.end_time = job.start_time + job.time_limit if job.time_limit else 0
         led.cluster.set_end(job)
@@ -204,6 +219,35 @@ def _set_requeue(led: Ledger, call: Call, job: Job, value: str, now: float) -> N
     job.spec.requeue = value == "1"
 
 
+def _set_throttle(led: Ledger, call: Call, job: Job, value: str, now: float) -> None:
+    throttle = _integer("ArrayTaskThrottle", value)
+    if not job.array_job_id or throttle < 0:
+        raise BadValue(f"Invalid ArrayTaskThrottle value: {value}")
+    job.array_throttle = throttle
+
+
+def _set_dependency(led: Ledger, call: Call, job: Job, value: str, now: float) -> None:
+    _pending_only(job)
+    try:
+        job.deps = depend.resolve(led, value, job.id)
+    except depend.DependencyProblem:
+        raise BadValue("Job dependency problem") from None
+    job.spec.dependency = value
+
+
+def _set_begin(led: Ledger, call: Call, job: Job, value: str, now: float) -> None:
+    _pending_only(job)
+    if value.isdecimal():
+        begin = int(value)
+    else:
+        try:
+            begin = units.parse_time_point(value, int(now))
+        except ValueError:
+            raise BadValue("Invalid time specified") from None
+    job.spec.begin = begin if begin > now else 0
+    job.eligible_time = max(int(now), begin)
+
+
 def _integer(key: str, value: str) -> int:
     try:
         return int(value)
@@ -220,6 +264,9 @@ _FIELDS: dict[str, Callable[[Ledger, Call, Job, str, float], None]] = {
     "priority": _set_priority,
     "partition": _set_partition,
     "requeue": _set_requeue,
+    "arraytaskthrottle": _set_throttle,
+    "dependency": _set_dependency,
+    "starttime": _set_begin,
 }
 
 _VERBS: dict[str, Callable[..., None]] = {

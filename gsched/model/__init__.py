@@ -1,11 +1,12 @@
 """The nouns: jobs, nodes, requests and placements, as msgspec structs."""
 
-from gsched.model.job import Job, JobSpec, NodeAlloc, Shape, Usage
+from gsched.model.job import Dep, Job, JobSpec, NodeAlloc, Shape, Usage
 from gsched.model.node import Gpu, Node, NodeUse, Verdict
 from gsched.model.plan import Placement, Plan
 from gsched.model.states import Hold, JobState, NodeFlag, Phase
 
 __all__ = [
+    "Dep",
     "Gpu",
     "Hold",
     "Job",

@@ -169,6 +169,25 @@ class NodeAlloc(msgspec.Struct, array_like=True, gc=False):
         self.cpu_words = words
 
 
+class Dep(msgspec.Struct, array_like=True, gc=False):
+    """One item of a dependency list. A failed or fulfilled one keeps its place until the whole
+    list is decided."""
+
+    #: after, afterany, afterok, afternotok, aftercorr, afterburstbuffer, singleton
+    kind: str
+    job_id: int = 0
+    #: task of an array; -1: the job, or all tasks
+    task: int = -1
+    #: minutes after the start (after:ID+MIN)
+    minutes: int = 0
+    #: 0 waiting, 1 fulfilled, 2 failed
+    state: int = 0
+    #: alternatives (?) instead of all (,)
+    alternative: bool = False
+    #: the job is an array (shown as ID_*)
+    array: bool = False
+
+
 class Usage(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What the batch step used, from the node."""
 
@@ -193,6 +212,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     state: JobState = JobState.PENDING
     #: the end is recorded, but some node has not released its share yet
     completing: bool = False
+    #: array: id of the array (0 none) and this task's index (-1: tasks still together)
+    array_job_id: int = 0
+    array_task_id: int = -1
     #: started by the controller, not all nodes have said `prepared`/`running` yet
     configuring: bool = False
     #: the partition it runs in, or is considered for
@@ -227,9 +249,6 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     last_sched_eval: int = 0
     suspend_time: int = 0
     pre_suspend_s: int = 0
-    #: array: id of the array (0 none) and this task's index
-    array_job_id: int = 0
-    array_task_id: int = -1
     het_job_id: int = 0
     het_offset: int = 0
     sluid: str = ""
@@ -239,6 +258,12 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     last_nodes: str = ""
     #: text from the node when the attempt could not be launched
     system_comment: str = ""
+    #: tasks of an array that are still together in this record: "0-3,7,10-20:2"; else ""
+    array_pending: str = ""
+    #: most tasks of the array that may run at once (0: any number)
+    array_throttle: int = 0
+    #: what it waits for; [] once all is fulfilled
+    deps: list[Dep] = []
 
     @property
     def finished(self) -> bool:

@@ -14,6 +14,8 @@ class Placement(msgspec.Struct, gc=False):
     job_id: int
     partition: str
     alloc: list[NodeAlloc]
+    #: the cluster's handle of what it has set aside (bind it or give it back)
+    key: int = 0
 
 
 class Plan(msgspec.Struct):

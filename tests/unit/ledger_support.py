@@ -72,7 +72,7 @@ class Bench:
             "epoch": 1,
             "gpus": gpus,
         } | kw
-        return self.apply(
+        out = self.apply(
             NodeMessage(
                 name,
                 Register(
@@ -86,6 +86,9 @@ class Bench:
                 ),
             )
         )
+        if self.led.live[name].session == facts["session"]:
+            self.report(name, *(attempts or []))
+        return out
 
     def report(self, name: str, *attempts: AttemptReport) -> Outcome:
         """A report that has seen everything sent so far."""

@@ -1,0 +1,123 @@
+"""Sets of array tasks as runs: "0-3,7,10-20:2". Cost is in runs, not in tasks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+#: a run: first, last (in it), step
+Run = tuple[int, int, int]
+
+
+class TaskSetError(ValueError):
+    """A text that is no set of tasks."""
+
+
+class TaskSet:
+    """Task numbers in ascending order without doubles."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: list[Run]) -> None:
+        self.runs = runs
+
+    @classmethod
+    def parse(cls, text: str) -> TaskSet:
+        """Reads the form that `text()` writes, and what --array takes before its %."""
+        runs: list[Run] = []
+        for item in text.split(","):
+            span, colon, step_text = item.partition(":")
+            first, dash, last = span.partition("-")
+            step = step_text if colon else "1"
+            if not first.isdecimal() or (dash and not last.isdecimal()) or not step.isdecimal():
+                raise TaskSetError(f"invalid array tasks {text!r} at {item!r}")
+            low, high, by = int(first), int(last or first), int(step)
+            if high < low or by < 1:
+                raise TaskSetError(f"invalid array tasks {text!r} at {item!r}")
+            runs.append((low, high - (high - low) % by, by if high > low else 1))
+        runs.sort()
+        if any(a[1] >= b[0] for a, b in itertools.pairwise(runs)):
+            runs = _runs(sorted({t for a, b, s in runs for t in range(a, b + 1, s)}))
+        return cls(_joined(runs))
+
+    def text(self) -> str:
+        """The shortest form, for the record."""
+        return ",".join(_run_text(run) for run in self.runs)
+
+    def shown(self, throttle: int = 0, room: int = 0) -> str:
+        """As Slurm shows it: runs of consecutive tasks, each task of a stepped run by itself, the
+        throttle; cut with "..." at `room` bytes (0: not)."""
+        pieces: list[str] = []
+        length = 0
+        for low, high, step in self.runs:
+            if step == 1:
+                items: Iterator[str] = iter([str(low) if low == high else f"{low}-{high}"])
+            else:
+                items = map(str, range(low, high + 1, step))
+            for item in items:
+                pieces.append(item)
+                length += len(item) + 1
+                if room and length > room:
+                    text = ",".join(pieces)[: room - 4]
+                    return text + "..." + (f"%{throttle}" if throttle else "")
+        return ",".join(pieces) + (f"%{throttle}" if throttle else "")
+
+    def __len__(self) -> int:
+        return sum((high - low) // step + 1 for low, high, step in self.runs)
+
+    def __iter__(self) -> Iterator[int]:
+        for low, high, step in self.runs:
+            yield from range(low, high + 1, step)
+
+    def __contains__(self, task: int) -> bool:
+        return any(a <= task <= b and (task - a) % s == 0 for a, b, s in self.runs)
+
+    @property
+    def first(self) -> int:
+        return self.runs[0][0]
+
+    @property
+    def last(self) -> int:
+        return self.runs[-1][1]
+
+    def remove(self, task: int) -> None:
+        """Takes one task out. KeyError if it is not there."""
+        for index, (low, high, step) in enumerate(self.runs):
+            if low <= task <= high and (task - low) % step == 0:
+                parts = []
+                if task > low:
+                    parts.append((low, task - step, step if task - step > low else 1))
+                if task < high:
+                    parts.append((task + step, high, step if high > task + step else 1))
+                self.runs[index : index + 1] = parts
+                return
+        raise KeyError(task)
+
+
+def _runs(tasks: list[int]) -> list[Run]:
+    """Consecutive tasks together."""
+    runs: list[Run] = []
+    for task in tasks:
+        if runs and runs[-1][1] == task - 1:
+            runs[-1] = (runs[-1][0], task, 1)
+        else:
+            runs.append((task, task, 1))
+    return runs
+
+
+def _joined(runs: list[Run]) -> list[Run]:
+    """Neighbouring runs of consecutive tasks as one."""
+    found: list[Run] = []
+    for low, high, step in runs:
+        if found and step == 1 == found[-1][2] and found[-1][1] == low - 1:
+            found[-1] = (found[-1][0], high, 1)
+        else:
+            found.append((low, high, step))
+    return found
+
+
+def _run_text(run: Run) -> str:
+    low, high, step = run
+    if low == high:
+        return str(low)
+    return f"{low}-{high}" if step == 1 else f"{low}-{high}:{step}"
