@@ -146,7 +146,7 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
             F("", ("CronJob",), "CRON_JOB", lambda v: "No"),
             F("", ("Deadline",), "DEADLINE", when(lambda v: v.job.spec.deadline)),
             F("", ("DelayBoot",), "DELAY_BOOT", lambda v: elapsed(v.job.spec.delay_boot)),
-            F("E", ("Dependency",), "DEPENDENCY", lambda v: or_null(v.job.spec.dependency)),
+            F("E", ("Dependency",), "DEPENDENCY", lambda v: or_null(v.dependency)),
             F(
                 "",
                 ("DerivedEC",),

@@ -56,24 +56,24 @@ class JobView:
 
     @property
     def is_array(self) -> bool:
-        return bool(self.job.array_job_id or self.job.spec.array)
+        return bool(self.job.array_job_id)
+
+    @property
+    def together(self) -> bool:
+        """Whether this record stands for several tasks of an array."""
+        return bool(self.job.array_pending) and self.job.array_task_id < 0
 
     @property
     def task_text(self) -> str:
         """ "4" for a task, "1-5%2" for the tasks still together in one record, "N/A" otherwise."""
         if self.job.array_task_id >= 0:
             return str(self.job.array_task_id)
-        if self.job.spec.array:
-            return self._cut(self.job.spec.array)
-        return "N/A"
+        if self.job.array_pending:
+            from gsched.taskset import TaskSet
 
-    def _cut(self, text: str) -> str:
-        limit = self.bitstr_len
-        if limit <= 0 or len(text) <= limit:
-            return text
-        # Whole items only, then dots, as the reader of a cut list must see that it is cut.
-        kept = text[: max(limit - 4, 0)].rpartition(",")[0]
-        return f"{kept},..."
+            tasks = TaskSet.parse(self.job.array_pending)
+            return tasks.shown(self.job.array_throttle, self.bitstr_len)
+        return "N/A"
 
     @property
     def id_text(self) -> str:
@@ -83,8 +83,8 @@ class JobView:
             return f"{job.het_job_id}+{job.het_offset}"
         if job.array_task_id >= 0:
             return f"{self.array_job_id}_{job.array_task_id}"
-        if job.spec.array:
-            return f"{self.array_job_id}_[{self._cut(job.spec.array)}]"
+        if job.array_pending:
+            return f"{self.array_job_id}_[{self.task_text}]"
         return str(job.id)
 
     @property
@@ -93,6 +93,15 @@ class JobView:
         if self.pending and self.job.spec.partitions:
             return ",".join(self.job.spec.partitions)
         return self.job.partition
+
+    @property
+    def dependency(self) -> str:
+        """What it still waits for; "" nothing."""
+        if not self.job.deps:
+            return ""
+        from gsched.dependency import shown
+
+        return shown(self.job.deps)
 
     # ---- state -------------------------------------------------------------------------
 
@@ -256,7 +265,7 @@ class JobView:
     @property
     def node_count_text(self) -> str:
         """`scontrol`'s NumNodes: a waiting job shows the range it accepts."""
-        if not self.pending or (self.job.spec.array and self.job.array_task_id < 0):
+        if not self.pending or self.together:
             return str(self.node_count)
         least = self.requested_nodes
         most = self.job.spec.shape.max_nodes or max(self.task_count, least)

@@ -46,7 +46,7 @@ def job_lines(view: JobView, env: Mapping[str, str], now: float, detail: int) ->
         f"Priority={job.priority} Nice={spec.nice} Account={or_null(spec.account)} "
         f"QOS={or_null(spec.qos)}",
         f"JobState={view.state} Reason={view.reason.replace(' ', '_')} "
-        f"Dependency={or_null(spec.dependency)}",
+        f"Dependency={or_null(view.dependency)}",
         f"Requeue={requeue} Restarts={job.restarts} BatchFlag=1 Reboot={int(spec.reboot)} "
         f"ExitCode={view.exit_text}",
     ]
@@ -127,9 +127,8 @@ def _title(view: JobView) -> str:
     text = f"JobId={job.id}"
     if view.is_array:
         text += f" ArrayJobId={view.array_job_id} ArrayTaskId={view.task_text}"
-        throttle = job.spec.array.partition("%")[2]
-        if throttle and job.array_task_id < 0:
-            text += f" ArrayTaskThrottle={throttle}"
+        if job.array_throttle and view.together:
+            text += f" ArrayTaskThrottle={job.array_throttle}"
     if job.het_job_id:
         text += f" HetJobId={job.het_job_id} HetJobOffset={job.het_offset}"
     return f"{text} JobName={job.spec.name}"

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from gsched_cli.common import Reader, Streams, error
 from gsched_cli.stop import UNREACHABLE, Stop, asking, cluster_config
+
+if TYPE_CHECKING:
+    from gsched.model.job import Job
+    from gsched.taskset import TaskSet
 
 NAME = "scontrol"
 
@@ -101,12 +106,12 @@ def _jobs(
     streams: Streams,
     detail: int,
 ) -> int:
-    from gsched.wire.messages import JobQuery
+    from gsched_cli.jobquery import load_jobs
     from gsched_cli.jobview import BITSTR_LEN, JobView
     from gsched_cli.scontrol_job import job_lines
 
     wanted = None if what is None else _job_ids(what)
-    rows = asking(lambda: reader.jobs(JobQuery()), "slurm_load_jobs error:")
+    rows = load_jobs(reader, ids={number for number, _ in wanted or ()})
     jobs = rows.jobs
     if wanted is not None:
         jobs = [
@@ -114,7 +119,7 @@ def _jobs(
             for job in jobs
             if any(
                 number in (job.id, job.array_job_id)
-                and (task < 0 or job.array_task_id in (-1, task))
+                and (task < 0 or task == job.array_task_id or task in _together(job))
                 for number, task in wanted
             )
         ]
@@ -130,6 +135,15 @@ def _jobs(
         view = JobView(job, rows.verdicts.get(job.id), now, bitstr_len=bitstr)
         layout.record(job_lines(view, env, now, detail))
     return 0
+
+
+def _together(job: Job) -> TaskSet | tuple[int, ...]:
+    """The tasks that a record of several stands for."""
+    if job.array_task_id >= 0 or not job.array_pending:
+        return ()
+    from gsched.taskset import TaskSet
+
+    return TaskSet.parse(job.array_pending)
 
 
 def _job_ids(text: str) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ from gsched_cli import getopt_long
 from gsched_cli.common import Reader, Streams, command_main, error
 from gsched_cli.fields import Format, Table, parse_long, parse_short, sort_views
 from gsched_cli.fields_job import job_table
+from gsched_cli.jobquery import load_jobs
 from gsched_cli.jobview import BITSTR_LEN, JobView
 from gsched_cli.squeue_options import NAME, Wanted, array_tasks, number, read_options
 from gsched_cli.stop import Stop, asking
@@ -107,18 +108,17 @@ def _step_table(table: Table[JobView]) -> Table[JobView]:
 
 
 def _views(wanted: Wanted, env: Mapping[str, str], reader: Reader, now: float) -> list[JobView]:
-    from gsched.wire.messages import JobQuery
-
     jobs = wanted.jobs
     ended = wanted.states is not None and (
         not wanted.states or any(_is_end(name) for name in wanted.states)
     )
-    query = JobQuery(uids=sorted(wanted.uids or ()), active_only=jobs is None and not ended)
-    rows = asking(lambda: reader.jobs(query), "slurm_load_jobs error:")
-    records = rows.jobs
-    if jobs is not None:
+    if jobs is None:
+        rows = load_jobs(reader, uids=wanted.uids or (), active_only=not ended)
+        records = rows.jobs
+    else:
         ids = {job for job, _ in jobs}
-        records = [job for job in records if job.id in ids or job.array_job_id in ids]
+        rows = load_jobs(reader, ids=ids)
+        records = [job for job in rows.jobs if job.id in ids or job.array_job_id in ids]
         if not records and len(jobs) == 1:
             raise Stop(1, "slurm_load_jobs error: Invalid job id specified\n")
     if wanted.each_task or (jobs is not None and any(task >= 0 for _, task in jobs)):
@@ -144,13 +144,11 @@ def _is_end(name: str) -> bool:
 
 def _split(job: Job) -> list[Job]:
     """One record per task for an array whose tasks are still together."""
-    if job.array_task_id >= 0 or not job.spec.array:
+    if job.array_task_id >= 0 or not job.array_pending:
         return [job]
-    tasks = list(array_tasks(job.spec.array))
-    array = job.array_job_id or job.id
     return [
-        msgspec.structs.replace(job, array_job_id=array, array_task_id=task) for task in tasks
-    ] or [job]
+        msgspec.structs.replace(job, array_task_id=task) for task in array_tasks(job.array_pending)
+    ]
 
 
 def _passes(view: JobView, wanted: Wanted) -> bool:

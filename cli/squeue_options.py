@@ -13,6 +13,8 @@ from gsched_cli.squeue_help import HELP, USAGE
 from gsched_cli.stop import Stop, asking
 
 NAME = "squeue"
+#: as many tasks as an array may have at all
+MAX_TASKS = 4_000_001
 
 _NO, _YES, _MAYBE = Arg.NO, Arg.YES, Arg.MAYBE
 _SHORT = "A:ahi:j::lL:M:n:O:o:Pp:q:R:rs::S:t:u:U:vVw:"
@@ -272,21 +274,15 @@ def _split_ids(text: str) -> list[str]:
 
 
 def array_tasks(text: str) -> Iterable[int]:
-    """Task numbers of an array expression ("1-5%2", "0-8:2,10"); none where it cannot be read.
+    """Task numbers of an array expression ("1-5%2", "0-8:2,10"); none where it cannot be read or
+    stands for more tasks than an array may have."""
+    from gsched.taskset import TaskSet, TaskSetError
 
-    At most 2**22 of them, as many as an array may have at all.
-    """
-    tasks: list[int] = []
-    for item in text.partition("%")[0].split(","):
-        span, _, step_text = item.partition(":")
-        low_text, dash, high_text = span.partition("-")
-        low = number(low_text)
-        high = number(high_text) if dash else low
-        step = number(step_text) if step_text else 1
-        if low is None or high is None or not step or len(tasks) + (high - low) // step > 1 << 22:
-            return []
-        tasks.extend(range(low, high + 1, step))
-    return tasks
+    try:
+        tasks = TaskSet.parse(text.partition("%")[0])
+    except (TaskSetError, ValueError):
+        return []
+    return tasks if len(tasks) <= MAX_TASKS else []
 
 
 def _states(text: str, streams: Streams) -> set[str] | None:

@@ -27,7 +27,7 @@ def expand(
     """
     if "\\" in pattern:
         return pattern.replace("\\", "")
-    array_task = job.array_task_id if job.array_job_id else NO_TASK
+    array_task = job.array_task_id if job.array_task_id >= 0 else NO_TASK
     values = {
         "%": "%",
         "A": str(job.array_job_id or job.id),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gsched.model import (
+    Dep,
     Gpu,
     Hold,
     Job,
@@ -264,6 +265,8 @@ def mixed_queue(offset: int = 5) -> FakeReader:
             cpu_shape(gpus_total=4),
             tres={"per_job": "gres/gpu:4"},
             array="1-5",
+            array_job_id=193,
+            array_pending="1-5",
             time_limit=7200,
             priority=1861,
             last_sched_eval=T0 + 3,
@@ -296,7 +299,7 @@ def mixed_queue(offset: int = 5) -> FakeReader:
             196,
             "dep",
             cpu_shape(),
-            dependency="afterok:190(unfulfilled)",
+            deps=[Dep("afterok", 190)],
             priority=1861,
             sluid="s0Z9M8KS72A000",
         ),

@@ -238,6 +238,30 @@ def test_gpu_requests_as_given(shared: Path) -> None:
 
 
 @pytest.mark.shared
+def test_an_array(shared: Path) -> None:
+    """Job 52 of transcript 007."""
+    golden = transcript(shared, "007")["scontrol show job 52"]
+    when = T0 - 253
+    job = make_job(
+        52,
+        "arr.sh",
+        cpu_shape(),
+        array_job_id=52,
+        array_pending="1,3-9:2",
+        array_throttle=2,
+        std_out="arr-%A_%a-%x-%N-%t.out",
+        command="CWD/arr.sh",
+        submit_line="sbatch -a 1,3,5-9:2%2 arr.sh",
+        priority=10432,
+        submit_time=when,
+        eligible_time=0,
+        last_sched_eval=when,
+    )
+    out, err, code = invoke(run, ["show", "job", "52"], cluster(job))
+    assert (out, err, code) == (golden.stdout, golden.stderr, golden.code)
+
+
+@pytest.mark.shared
 def test_config_lines(shared: Path) -> None:
     """Every line shown that Slurm shows too has the same layout."""
     golden = transcript(shared, "032")["scontrol show config"].stdout.split("\n")

@@ -195,18 +195,41 @@ def test_refused_command_lines(argv: list[str], text: str) -> None:
     assert err.startswith(text)
 
 
-def test_long_arrays_are_cut_between_items() -> None:
+def test_long_arrays_are_cut() -> None:
+    """The manual: 64 bytes, or as SLURM_BITSTR_LEN says; 0 is all of it."""
     reader = mixed_queue()
     (job,) = [job for job in reader.job_list if job.id == 193]
-    job.spec.array = ",".join(str(n) for n in range(1, 100, 2))
+    job.array_pending = "1-99:2"
     out, _, _ = ask("-h", "-j", "193", "-o", "%K", reader=reader)
     assert len(out) <= 65
-    assert out.endswith(",...\n")
+    assert out.endswith("...\n")
     full, _, _ = ask("-h", "-j", "193", "-o", "%K", reader=reader, SLURM_BITSTR_LEN="0")
-    assert full == job.spec.array + "\n"
+    assert full == ",".join(str(n) for n in range(1, 100, 2)) + "\n"
 
 
-def test_tasks_of_an_array_expression() -> None:
+def test_tasks_of_an_array() -> None:
+    reader = mixed_queue()
+    (job,) = [job for job in reader.job_list if job.id == 193]
+    job.array_throttle = 2
+    job.array_pending = "2-5"
+    task = make_job(
+        198,
+        "arr",
+        cpu_shape(),
+        array_job_id=193,
+        array_task_id=1,
+        state=JobState.RUNNING,
+        start_time=T0,
+    )
+    reader.job_list.append(task)
+    assert ask("-h", "-j", "193", "-o", "%i|%A|%F|%K", reader=reader)[0] == (
+        "193_[2-5%2]|193|193|2-5%2\n193_1|198|193|1\n"
+    )
+    assert ask("-h", "-j", "193_[1,4]", "-o", "%i", reader=reader)[0] == "193_4\n193_1\n"
+    assert ask("-h", "-j", "198", "-o", "%i", reader=reader)[0] == "193_1\n"
+
+
+def test_array_expressions() -> None:
     assert list(array_tasks("1-5%2")) == [1, 2, 3, 4, 5]
     assert list(array_tasks("0-8:4,11")) == [0, 4, 8, 11]
     assert list(array_tasks("a-b")) == []

@@ -1,0 +1,27 @@
+"""Asking for jobs, as few as will do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gsched.wire.messages import JobQuery, JobRows
+from gsched_cli.common import Reader
+from gsched_cli.stop import asking
+
+
+def load_jobs(
+    reader: Reader,
+    *,
+    ids: Collection[int] = (),
+    uids: Collection[int] = (),
+    active_only: bool = False,
+) -> JobRows:
+    """Jobs that match, and with `ids` all tasks of an array that one of them names (then perhaps
+    others besides). Raises Stop if nobody answers."""
+    query = JobQuery(sorted(ids), sorted(uids), active_only=active_only)
+    rows = asking(lambda: reader.jobs(query), "slurm_load_jobs error:")
+    if not ids or (len(rows.jobs) == len(ids) and not any(j.array_job_id for j in rows.jobs)):
+        return rows
+    # Tasks have ids of their own: only a look at all jobs finds those of an array.
+    query = JobQuery(uids=sorted(uids), active_only=active_only)
+    return asking(lambda: reader.jobs(query), "slurm_load_jobs error:")
