@@ -60,7 +60,7 @@ from slurmd_compat.journal import Journal
 from slurmd_compat.launcher import Launcher, LaunchError, Step, kill_strays, kill_word
 
 #: ms for which an end waits for the release that usually follows at once: one report for both
-LINGER_MS = 3
+LINGER_MS = 10
 #: ms between tries to send where there is no link: the first, and the most
 RESEND_MS = 200
 RESEND_MAX_MS = 5000
@@ -403,6 +403,8 @@ class Daemon:
         self._kill_at.setdefault(action.key, now_ms() + 1000 * grace)
 
     def _signal_step(self, action: SignalStep) -> None:
+        if action.target == "steps":
+            return  # what the script started by itself is no step
         target = "batch" if action.target == "batch" else "all"
         self._say(action.key, f"signal {action.signum} {target}")
 

@@ -243,7 +243,8 @@ class Launcher:
         ]
         if self.root:
             items.append(("groups", self._group_list(job.user, job.uid, job.gid)))
-        if spec.signal_num:
+        if spec.signal_num and spec.signal_batch:
+            # Without "B:" the warning is for the steps, and the batch shell does not get it.
             items.append(("warn_signal", spec.signal_num))
             items.append(("warn_before", spec.signal_before))
         items += [("cgroup_procs", path) for path in grant.cgroup_procs]

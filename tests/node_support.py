@@ -185,7 +185,15 @@ class NodeUnderTest:
                 stderr=out,
             )
         before = self.registered
-        self.until("a registration", lambda: self.registered is not before)
+        self.history.clear()
+        # Its first report says that it has taken the welcome: the session stands.
+        self.until(
+            "a registration",
+            lambda: (
+                self.registered is not before
+                and any(report.session == self.session for report in self.history)
+            ),
+        )
 
     def kill(self) -> None:
         """kill -9 of the daemon alone."""
