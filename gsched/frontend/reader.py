@@ -51,6 +51,7 @@ class _JobHead(msgspec.Struct, array_like=True, gc=False):
     environment: str
     state: int
     completing: bool
+    array_job_id: int
 
 
 class _MetaHead(msgspec.Struct, array_like=True, gc=False):
@@ -87,8 +88,10 @@ class Mirror:
 
     def __init__(self) -> None:
         self.version = -1
-        self.jobs: dict[int, tuple[int, bool]] = {}
+        #: job id -> owner, active, array
+        self.jobs: dict[int, tuple[int, bool, int]] = {}
         self.by_uid: dict[int, set[int]] = {}
+        self.by_array: dict[int, set[int]] = {}
         self.active: set[int] = set()
 
     def update(self, snapshot: Snapshot) -> None:
@@ -97,6 +100,7 @@ class Mirror:
         if changed is None:
             self.jobs.clear()
             self.by_uid.clear()
+            self.by_array.clear()
             self.active.clear()
             for _, value in snapshot.scan("job"):
                 self._put(_head.decode(value))
@@ -112,7 +116,9 @@ class Mirror:
 
     def _put(self, head: _JobHead) -> None:
         active = head.state < JobState.COMPLETED or head.completing
-        self.jobs[head.id] = (head.uid, active)
+        self.jobs[head.id] = (head.uid, active, head.array_job_id)
+        if head.array_job_id:
+            self.by_array.setdefault(head.array_job_id, set()).add(head.id)
         self.by_uid.setdefault(head.uid, set()).add(head.id)
         if active:
             self.active.add(head.id)
@@ -121,10 +127,12 @@ class Mirror:
         known = self.jobs.pop(job_id, None)
         if known is None:
             return
-        owned = self.by_uid[known[0]]
-        owned.discard(job_id)
-        if not owned:
-            del self.by_uid[known[0]]
+        for index, value in ((self.by_uid, known[0]), (self.by_array, known[2])):
+            members = index.get(value)
+            if members is not None:
+                members.discard(job_id)
+                if not members:
+                    del index[value]
         self.active.discard(job_id)
 
     def select(self, query: JobQuery) -> list[int] | None:
@@ -132,7 +140,10 @@ class Mirror:
         if not (query.ids or query.uids or query.active_only):
             return None
         if query.ids:
+            # The id of an array means all its tasks.
             chosen = {job_id for job_id in query.ids if job_id in self.jobs}
+            for job_id in query.ids:
+                chosen |= self.by_array.get(job_id, set())
             if query.uids:
                 chosen &= self._of(query.uids)
         elif query.uids:
