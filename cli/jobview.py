@@ -240,9 +240,12 @@ class JobView:
 
     @property
     def expected_nodes(self) -> str:
-        if self.pending and self.verdict is not None:
-            return self.verdict.nodes
-        return ""
+        """Nodes laid aside for it, as a host list; "" none."""
+        if not self.pending or self.verdict is None or not self.verdict.nodes:
+            return ""
+        from gsched.hostlist import expand
+
+        return compress(expand(self.verdict.nodes))
 
     @property
     def node_count(self) -> int:

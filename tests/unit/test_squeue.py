@@ -140,7 +140,9 @@ def test_a_job_without_limit() -> None:
 
 def test_expected_starts() -> None:
     reader = mixed_queue()
-    reader.verdicts[192] = Verdict(192, "Resources", start=T0 + 1800, nodes="node[1-4]")
+    reader.verdicts[192] = Verdict(
+        192, "Resources", start=T0 + 1800, nodes="node1,node2,node3,node4"
+    )
     header, first, *rest = ask("--start", reader=reader)[0].split("\n")
     assert header == (
         "             JOBID PARTITION     NAME     USER ST          START_TIME  NODES "
