@@ -190,7 +190,8 @@ def test_nothing_is_lost_and_nothing_runs_twice(cluster: LocalCluster, number: i
         except AssertionError as problem:
             rows = client.jobs(JobQuery(ids=list(acknowledged)))
             left = [
-                f"{job.id} {job.spec.name} {job.state.name} completing={job.completing} {job.alloc}"
+                f"{job.id} {job.spec.name} {job.state.name} completing={job.completing} "
+                f"attempt={job.attempt} {job.alloc} {rows.verdicts.get(job.id)}"
                 for job in rows.jobs
                 if not job.finished or job.completing
             ]
