@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMON = {
     *("model", "request", "layout", "environment", "config", "hostlist", "units"),
     # small grammars and rules beside them
-    *("admission", "cpuset", "errors", "features", "gres", "patterns"),
+    *("admission", "cpuset", "dependency", "taskset", "errors", "features", "gres", "patterns"),
 }
 
 #: The arrows of the design; what an arrow's end may import, its start may import too (downward).
