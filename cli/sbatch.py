@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 NAME = "sbatch"
 #: how often a controller that has no room is asked again, each time a second later than before
 RETRIES = 15
+#: the same for a controller that does not answer; the frontend has waited for it before
+RETRIES_DOWN = 3
+#: how many questions in a row may be refused while --wait waits
+WAIT_REFUSALS = 20
 MAX_SCRIPT = 4 << 20
 
 SPEC_RESOURCES = (
@@ -442,25 +446,25 @@ def _cluster(options: Options, reader: Reader) -> str:
 
 
 def _call(request: SubmitJob, streams: Streams, reader: Reader, process: Process) -> Reply:
+    from gsched.client import CONNECT_FAILURE
     from gsched.wire.messages import Refused
 
     # One id for all tries: should an earlier one have been carried out after all, its answer
     # comes back instead of a second job.
     request_id = os.urandom(16)
-    reply = reader.call(request, request_id)
-    for tries in range(1, RETRIES + 1):
+    tries = 0
+    while True:
+        reply = reader.call(request, request_id)
         if not (isinstance(reply, Refused) and reply.temporary):
-            break
-        if tries == 1:
-            error(
-                streams,
-                NAME,
-                "Slurm temporarily unable to accept job, sleeping and retrying",
-            )
+            return reply
+        down = reply.message == CONNECT_FAILURE
+        tries += 1
+        if tries > (RETRIES_DOWN if down else RETRIES):
+            return reply
+        if tries == 1 and not down:
+            error(streams, NAME, "Slurm temporarily unable to accept job, sleeping and retrying")
             streams.stderr.flush()
         process.sleep(float(tries))
-        reply = reader.call(request, request_id)
-    return reply
 
 
 def exit_code(job: Job) -> int:
@@ -478,13 +482,14 @@ def wait_for(job_id: int, reader: Reader, sleep: Callable[[float], None]) -> int
 
     Returns the highest exit code; 1 if the job is no longer known.
     """
-    from gsched.client import ControllerDown
+    from gsched.client import ControllerDown, RequestRefused
     from gsched.wire.messages import JobQuery
 
-    pause = 0.1
+    pause, refusals = 0.1, 0
     while True:
         try:
             rows = reader.jobs(JobQuery(ids=[job_id])).jobs
+            refusals = 0
             if not rows:
                 return 1
             if all(job.finished for job in rows):
@@ -492,6 +497,11 @@ def wait_for(job_id: int, reader: Reader, sleep: Callable[[float], None]) -> int
         except ControllerDown:
             # The job goes on without the controller; so does the wait.
             pass
+        except RequestRefused:
+            # Too many questions at once; but one that is never answered must not be asked for ever.
+            refusals += 1
+            if refusals >= WAIT_REFUSALS:
+                raise
         sleep(pause)
         pause = min(pause * 1.3, 5.0)
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sbatch_support import FakeCluster, ended_job, sbatch
 
-from gsched.client import ControllerDown
+from gsched.client import ControllerDown, RequestRefused
 from gsched.model import JobState
-from gsched.wire.messages import Refused, Reply, SubmitJob, Write
+from gsched.wire.messages import JobQuery, JobRows, Refused, Reply, SubmitJob, Write
 from gsched_cli.options import BY_NAME
 
 SCRIPT = b"#!/bin/sh\ntrue\n"
@@ -292,6 +292,14 @@ def test_it_gives_up_at_last() -> None:
     assert len(ran.slept) == 15
 
 
+def test_a_controller_that_is_down_is_not_waited_for_long() -> None:
+    sentence = "Unable to contact slurm controller (connect failure)"
+    cluster = FakeCluster(refusals=[refused(sentence, temporary=True)] * 50)
+    ran = sbatch("--wrap", "x", cluster=cluster)
+    assert (ran.code, ran.slept) == (1, [1.0, 2.0, 3.0])
+    assert ran.err == f"sbatch: error: Batch job submission failed: {sentence}\n"
+
+
 class _Down(FakeCluster):
     def call(self, write: Write, request_id: bytes | None = None) -> Reply:
         raise ControllerDown
@@ -322,6 +330,24 @@ def test_wait(wstatus: int, state: JobState, code: int) -> None:
     ran = sbatch("-W", "--wrap", "x", cluster=cluster)
     assert (ran.code, ran.out) == (code, "Submitted batch job 1\n")
     assert len(ran.slept) == 2 and ran.slept == sorted(ran.slept)
+
+
+class _Busy(FakeCluster):
+    asked = 0
+
+    def jobs(self, query: JobQuery) -> JobRows:
+        self.asked += 1
+        if self.asked % 2:
+            raise RequestRefused(refused("Rate limit exceeded, please retry", temporary=True))
+        if self.asked % 4:
+            raise ControllerDown
+        return super().jobs(query)
+
+
+def test_wait_outlasts_refusals_and_a_dead_controller() -> None:
+    cluster = _Busy(job_rows=[[ended_job(1, 5 << 8, JobState.FAILED)]])
+    ran = sbatch("-W", "--wrap", "x", cluster=cluster)
+    assert (ran.code, len(ran.slept), ran.err) == (5, 3, "")
 
 
 def test_wait_takes_the_highest_code_of_an_array() -> None:
