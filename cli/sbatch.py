@@ -88,6 +88,8 @@ def _soft_limit(name: str) -> int | None:
 
 
 def _become(uid: int, gid: int) -> None:
+    # Loaded while its files can still be read for certain.
+
     # The frontend asks the kernel who connects, and the kernel tells the effective ids.
     os.setegid(gid)
     os.seteuid(uid)
