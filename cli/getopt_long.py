@@ -28,14 +28,13 @@ Options = list[tuple[str, str | None]]
 
 
 def parse(
-    argv: Sequence[str], short: str, long: Mapping[str, tuple[Arg, str]], permute: bool = True
+    argv: Sequence[str], short: str, long: Mapping[str, tuple[Arg, str]]
 ) -> tuple[Options, list[str]]:
     """Splits `argv` into (options, operands).
 
     `short` is the C library's optstring ("ab:c::"); `long` maps a long name to (argument, key).
-    An option comes out as (key, value or None); a short option's key is its letter. Without
-    `permute` the first operand ends the options. Raises OptionError. Cost: one pass, plus one
-    pass over `long` per long option that is not exact.
+    An option comes out as (key, value or None); a short option's key is its letter. Raises
+    OptionError. Cost: one pass, plus one pass over `long` per long option that is not exact.
     """
     letters = _letters(short)
     found: Options = []
@@ -54,9 +53,6 @@ def parse(
             place = _bundle(word, rest, place, letters, found)
         else:
             operands.append(word)
-            if not permute:
-                operands.extend(rest[place:])
-                break
     return found, operands
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gsched_cli.common import Reader, Streams, error
-from gsched_cli.stop import UNREACHABLE, Stop, asking, cluster_config
+from gsched_cli.stop import Stop, asking, cluster_config
 
 if TYPE_CHECKING:
     from gsched.model.job import Job
@@ -343,6 +343,3 @@ def hostlist(what: str | None, streams: Streams, ordered: bool) -> int:
         raise Stop(1, f"{problem}\n") from None
     streams.stdout.write((compress_sorted(names) if ordered else compress(names)) + "\n")
     return 0
-
-
-__all__ = ["ENTITIES", "UNREACHABLE", "hostlist", "hostnames", "ping", "show"]

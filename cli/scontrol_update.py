@@ -189,7 +189,7 @@ def _update_node(names: str, words: Sequence[str], reader: Reader) -> int:
 
     fields = _pairs(words, ("nodename", "node", "nodes"), NODE_FIELDS)
     try:
-        nodes = expand(names)
+        nodes = _all_nodes(reader) if names.upper() == "ALL" else expand(names)
     except HostlistError as problem:
         raise Stop(1, f"{NAME}: error: {problem}\n") from None
     state = ""
@@ -212,6 +212,13 @@ def _update_node(names: str, words: Sequence[str], reader: Reader) -> int:
     if reply.errors:
         raise Stop(1, f"slurm_update error: {reply.errors[0][1]}\n")
     return 0
+
+
+def _all_nodes(reader: Reader) -> list[str]:
+    from gsched.wire.messages import NodeQuery
+
+    rows = asking(lambda: reader.nodes(NodeQuery()), "slurm_update error:")
+    return [node.name for node in rows.nodes]
 
 
 # ---- hold, release, requeue ------------------------------------------------------------------

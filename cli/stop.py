@@ -25,13 +25,15 @@ class Stop(Exception):
 
 def asking(question: Callable[[], T], prefix: str) -> T:
     """The answer to a question to the cluster; Stop with "`prefix` Unable to contact ..." if
-    nobody is there to answer."""
-    from gsched.client import ControllerDown
+    nobody is there to answer, and with the sentence of whoever refuses to."""
+    from gsched.client import ControllerDown, RequestRefused
 
     try:
         return question()
     except ControllerDown:
         raise Stop(1, f"{prefix} {UNREACHABLE}\n") from None
+    except RequestRefused as refusal:
+        raise Stop(1, f"{prefix} {refusal}\n") from None
 
 
 def cluster_config(reader: Reader, name: str) -> Config:

@@ -383,6 +383,9 @@ def test_what_is_asked_of_the_controller() -> None:
     assert sent("update", "nodename=node[1-2]", "state=DRAIN", "reason=bad fan") == UpdateNode(
         ["node1", "node2"], "drain", "bad fan"
     )
+    assert sent("update", "node=ALL", "state=resume") == UpdateNode(
+        ["node1", "node2", "node3", "node4"], "resume"
+    )
     assert sent("update", "node=node1", "state=res") == UpdateNode(["node1"], "resume")
     assert sent("hold", "1,2_[3,4]") == UpdateJob(["1", "2_[3,4]"], "hold")
     assert sent("holdu", "1") == UpdateJob(["1"], "uhold")
@@ -449,6 +452,15 @@ def test_nobody_answers(command: str, prefix: str) -> None:
     sentence = "Unable to contact slurm controller (connect failure)\n"
     reader = Down(conf=peer_config())
     assert ask(*command.split(), reader=reader) == ("", prefix + sentence, 1)
+
+
+def test_a_refused_question_is_one_sentence() -> None:
+    class Refusing(FakeReader):
+        def jobs(self, query: object) -> JobRows:
+            raise RequestRefused(Refused(b"", "Access/permission denied"))
+
+    expected = ("", "slurm_load_jobs error: Access/permission denied\n", 1)
+    assert ask("show", "job", reader=Refusing()) == expected
 
 
 def test_ping_says_down() -> None:
