@@ -104,7 +104,7 @@ HELD: int
 NODES_DOWN: int
 #: the cluster as configured cannot hold it
 NEVER: int
-#: its group has no starts left
+#: its group or unit has no starts left
 GROUP: int
 
 class Core:
@@ -254,7 +254,7 @@ class Core:
         """
 
     def time_place(self, req: int, repeat: int) -> float:
-        """Nanoseconds per placement inside the core, over `repeat` of them: for the benchmarks."""
+        """CPU nanoseconds per placement inside the core, over `repeat` of them: for benchmarks."""
 
     def queue_add(
         self,
@@ -267,10 +267,11 @@ class Core:
         *,
         held: int = 0,
         group: int = -1,
+        unit: int = -1,
     ) -> None:
         """A waiting job. Higher priority first, then lower order, then lower key. limit_s 0: no
-        limit; ready_at: not before; held (1..255): not at all; group: see set_group(). Cost:
-        constant here, its place in the order is found by the next pass."""
+        limit; ready_at: not before; held (1..255): not at all; group, unit: see
+        set_group(). Cost: constant here, its place in the order is found by the next pass."""
 
     def queue_remove(self, key: int) -> None:
         """A job leaves the queue without a start."""
@@ -286,6 +287,7 @@ class Core:
         ready_at: int | None = None,
         held: int | None = None,
         group: int | None = None,
+        unit: int | None = None,
     ) -> None:
         """Change what is given of a waiting job. Cost: constant."""
 
@@ -296,8 +298,10 @@ class Core:
         not in the queue are passed over. The number of jobs changed. Cost: keys."""
 
     def set_group(self, group: int, left: int) -> None:
-        """Jobs of this group that may still start (an array's throttle, a limit); each start of a
-        pass takes one. Groups are numbered from 0 without gaps. Cost: constant."""
+        """Jobs of this group that may still start; each start of a pass takes one. A job may be in
+        two: its group (an array's throttle, a limit) and its unit (rows of the queue of which only
+        one is to start, as of a job for several partitions). Numbered from 0 without gaps, both in
+        one row. Cost: constant."""
 
     def __len__(self) -> int:
         """Jobs in the queue."""

@@ -191,6 +191,7 @@ class Job:
     ready: int
     held: int
     group: int
+    unit: int
     verdict: int = 0
 
 
@@ -272,9 +273,7 @@ class Core:
     def live(self) -> list[Free]:
         return self.at(-1, 0)
 
-    def at(
-        self, time: int, now: int, without: Iterable[int] = (), plan: int = YEAR
-    ) -> list[Free]:
+    def at(self, time: int, now: int, without: Iterable[int] = (), plan: int = YEAR) -> list[Free]:
         """What is free at `time` (-1: now), without these reservations. A job without a limit that
         was started when reservation `plan` existed does not end for it."""
         free = [Free(n.cpus, n.mem, n.gpus & n.ok, 0, n.usable) for n in self.nodes]
@@ -597,8 +596,9 @@ class Core:
         *,
         held: int = 0,
         group: int = -1,
+        unit: int = -1,
     ) -> None:
-        self.queue[key] = Job(key, req, priority, order, limit_s, ready_at, held, group)
+        self.queue[key] = Job(key, req, priority, order, limit_s, ready_at, held, group, unit)
 
     def queue_remove(self, key: int) -> None:
         del self.queue[key]
@@ -622,7 +622,7 @@ class Core:
                 verdict = _core.HELD
             elif job.ready > now:
                 verdict = _core.BEGIN
-            elif job.group >= 0 and self.groups[job.group] <= 0:
+            elif any(g >= 0 and self.groups[g] <= 0 for g in (job.group, job.unit)):
                 verdict = _core.GROUP
             elif max_test and tested >= max_test:
                 verdict = _core.UNTESTED
@@ -637,8 +637,9 @@ class Core:
                     self.held[job.key] = Held(list(rows), end, len(self.planned))
                     starts.append(Start(job.key, Placement(rows)))
                     del self.queue[job.key]
-                    if job.group >= 0:
-                        self.groups[job.group] -= 1
+                    for group in (job.group, job.unit):
+                        if group >= 0:
+                            self.groups[group] -= 1
                     verdict = _core.STARTED
                 else:
                     verdict = self.judge(job, now, headed)

@@ -150,7 +150,8 @@ cdef void clear_plan(Cluster* c) noexcept nogil:
     memset(c.headed, 0, sizeof(c.headed))
 
 
-cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now, int64_t duration) noexcept nogil:
+cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
+                 int64_t duration) noexcept nogil:
     """Give a blocked job its reservation. 1; 0 when no time is found; -1 without memory."""
     cdef Req* r = &c.reqs[req]
     cdef Head* h

@@ -40,7 +40,8 @@ cdef void need_of(Req* r, Need* o) noexcept nogil:
 
 
 cdef void lacks(Cluster* c, Req* r, Need* need, int i, int64_t cpus, int64_t mem, uint64_t gpus,
-                int* no_cpus, int* no_mem, int* no_type, int* no_gpus, int* no_island) noexcept nogil:
+                int* no_cpus, int* no_mem, int* no_type, int* no_gpus,
+                int* no_island) noexcept nogil:
     """What of the need is missing on node i with so much free."""
     cdef int u = usable_threads(c, r, i)
     cdef int64_t charge = (need.cpus + u - 1) // u * c.threads[i], memory = 0

@@ -254,9 +254,10 @@ cdef int weight_end(Cluster* c, int lo, int64_t weight) noexcept nogil:
     return b
 
 
-cdef int walk_cpu(Cluster* c, State* s, Req* r, int64_t end, int64_t need_t, int limit) noexcept nogil:
+cdef int walk_cpu(Cluster* c, State* s, Req* r, int64_t end, int64_t need_t,
+                  int limit) noexcept nogil:
     """Up to `limit` nodes for a request without GPUs, best first: lowest weight, fewest free GPUs,
-    fewest free CPUs, lowest number. Cost: candidates of the first (weight, free GPUs) that suffice."""
+    fewest free CPUs, lowest number. Cost: candidates of the first (weight, free GPUs) that do."""
     cdef Filter* fl = &c.filters[r.filter]
     cdef int lo = 0, hi, f, l, w, n = 0, start, rank, i, best
     cdef uint64_t x, m

@@ -51,6 +51,9 @@ cdef int queue_room(Cluster* c) noexcept nogil:
     if grow(<void**>&c.q_group, &cap, need, sizeof(int32_t)):
         return -1
     cap = c.q_cap
+    if grow(<void**>&c.q_unit, &cap, need, sizeof(int32_t)):
+        return -1
+    cap = c.q_cap
     if grow(<void**>&c.q_held, &cap, need, 1):
         return -1
     cap = c.q_cap
@@ -180,7 +183,7 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
     """One pass in order of priority. 0; 1 when max_starts ended it; -1 without memory."""
     cdef int32_t slot, k
     cdef int64_t limit, end, duration
-    cdef int v, group
+    cdef int v, group, unit
     cdef Req* r
     clear_plan(c)
     c.n_started = 0
@@ -198,7 +201,8 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
             judge(c, slot, V_BEGIN)
             continue
         group = c.q_group[slot]
-        if group >= 0 and c.group_left[group] <= 0:
+        unit = c.q_unit[slot]
+        if (group >= 0 and c.group_left[group] <= 0) or (unit >= 0 and c.group_left[unit] <= 0):
             judge(c, slot, V_GROUP)
             continue
         if max_test and c.tested >= max_test:
@@ -220,6 +224,8 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
                     return -1
                 if group >= 0:
                     c.group_left[group] -= 1
+                if unit >= 0:
+                    c.group_left[unit] -= 1
                 c.started[c.n_started] = c.q_key[slot]
                 c.n_started += 1
                 judge(c, slot, V_STARTED)

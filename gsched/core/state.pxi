@@ -192,6 +192,7 @@ cdef struct Cluster:
     int64_t* q_ready
     int32_t* q_req
     int32_t* q_group
+    int32_t* q_unit
     uint8_t* q_held
     uint8_t* q_verdict
     uint8_t* q_live          # 1 in the queue, 0 not
@@ -435,7 +436,7 @@ cdef void filter_refresh(Cluster* c, Filter* f) noexcept nogil:
 
 
 cdef void empty_state(Cluster* c, int all_up) noexcept nogil:
-    """`then` becomes the cluster without jobs: as configured (all_up), or what can be used of it."""
+    """`then` becomes the cluster without jobs: as configured (all_up), or what is usable of it."""
     cdef State* s = &c.then
     cdef int i
     if all_up and c.then_is == c.version:
@@ -474,8 +475,8 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     free(c.cand); free(c.cand_t); free(c.cand_g); free(c.mark)
     free(c.con_head); free(c.cons); free(c.heads); free(c.planned); free(c.times)
     free(c.q_key); free(c.q_priority); free(c.q_order); free(c.q_limit); free(c.q_ready)
-    free(c.q_req); free(c.q_group); free(c.q_held); free(c.q_verdict); free(c.q_live)
-    free(c.q_moved); free(c.q_free); free(c.q_grave); free(c.q_fresh)
+    free(c.q_req); free(c.q_group); free(c.q_unit); free(c.q_held); free(c.q_verdict)
+    free(c.q_live); free(c.q_moved); free(c.q_free); free(c.q_grave); free(c.q_fresh)
     free(c.sorted); free(c.spare); free(c.group_left); free(c.started); free(c.changed)
 
 

@@ -158,6 +158,17 @@ def test_held_begin_and_groups() -> None:
     assert started(core.schedule(100)) == [1, 2, 4]
 
 
+def test_a_job_for_two_partitions_starts_once() -> None:
+    core = cluster(2, partitions=3)
+    core.set_group(0, 5)
+    core.set_group(1, 1)
+    for key, partition in ((1, 0), (2, 1)):
+        core.queue_add(key, core.request(partition=partition), 0, key, group=0, unit=1)
+    plan = core.schedule(0)
+    assert started(plan) == [1]
+    assert core.verdict(2) == _core.GROUP
+
+
 def test_only_changed_verdicts_are_told() -> None:
     core = cluster(1)
     core.queue_add(1, core.request(partition=0), 0, 0, held=1)

@@ -228,7 +228,7 @@ def test_passes_are_the_same(data: st.DataObject) -> None:
     core, twin = both
     contents = data.draw(st.lists(requests(len(cluster), joint=False), min_size=2, max_size=6))
     reqs = [(core.request(**content), twin.request(**content)) for content in contents]
-    for group in range(2):
+    for group in range(3):
         left = data.draw(st.integers(0, 4))
         core.set_group(group, left)
         twin.set_group(group, left)
@@ -251,6 +251,7 @@ def test_passes_are_the_same(data: st.DataObject) -> None:
                 row["held"] = 1
             elif odd >= 8:
                 row["group"] = odd - 8
+                row["unit"] = data.draw(st.integers(-1, 2))
             core.queue_add(key, req, **row)
             twin.queue_add(key, number, **row)
         waiting = sorted(twin.queue)

@@ -1,0 +1,94 @@
+# Methods of Core. Allocations.
+
+
+cdef class _Allocations(_Requests):
+    def allocate(self, key, nodes, end=0, *, adopt=False):
+        """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: never).
+
+        ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
+        CPUs or memory are not free; with adopt=True CPUs and memory may go beyond the node's size
+        (work found running on a node that has shrunk). Cost: its nodes.
+        """
+        cdef Cluster* c = &self.c
+        cdef int64_t k, until
+        cdef int i, n = 0
+        cdef Share* sh
+        self._enter()
+        k = _number(key, -FOREVER, FOREVER, "key")
+        if map_get(&c.by_key, k) >= 0:
+            raise ValueError(f"allocation {key} exists")
+        until = _number(end, 0, FOREVER, "end") or FOREVER
+        rows = [tuple(row) for row in nodes]
+        if not rows or len(rows) > c.n:
+            raise ValueError(f"an allocation on {len(rows)} nodes")
+        try:
+            for row in rows:
+                if len(row) not in (4, 5):
+                    raise ValueError(f"{row!r} is not (node, cpus, mem_mb, gpu_mask[, tasks])")
+                i = self._node(row[0])
+                sh = &c.out[n]
+                sh.node = i
+                sh.cpus = <int32_t>_number(row[1], 0, MAX_COUNT, "CPUs")
+                sh.mem = _number(row[2], 0, <int64_t>1 << 50, "memory")
+                sh.mask = _mask(row[3], "GPU bitmap")
+                sh.tasks = <int32_t>_number(row[4], 0, MAX_COUNT, "tasks") if len(row) == 5 else 0
+                sh.gpus = gs_pop(sh.mask)
+                if c.mark[i]:
+                    raise ValueError(f"node {i} comes twice")
+                if sh.mask & c.used[i]:
+                    raise ValueError(
+                        f"GPUs {sh.mask & c.used[i]:#x} of node {i} are held by another job"
+                    )
+                if not adopt:
+                    if sh.mask & ~c.all[i]:
+                        raise ValueError(f"node {i} has no GPUs {sh.mask & ~c.all[i]:#x}")
+                    if sh.cpus > c.now.cpus[i]:
+                        raise ValueError(
+                            f"{sh.cpus} CPUs of node {i}: only {c.now.cpus[i]} are free"
+                        )
+                    if sh.mem > c.now.mem[i]:
+                        raise ValueError(f"{sh.mem} MB of node {i}: only {c.now.mem[i]} are free")
+                c.mark[i] = 1
+                n += 1
+        finally:
+            for i in range(n):
+                c.mark[c.out[i].node] = 0
+        if take(c, k, c.out, n, until):
+            raise MemoryError
+        self._check()
+
+    def release(self, key):
+        """Free all that `key` holds. Cost: its nodes."""
+        self._enter()
+        release_all(&self.c, self._alloc(key))
+        self._check()
+
+    def release_node(self, key, node):
+        """Free what `key` holds on one node; with the last node the allocation is gone."""
+        cdef int32_t a
+        self._enter()
+        a = self._alloc(key)
+        if not release_one(&self.c, a, self._node(node)):
+            raise ValueError(f"allocation {key} has nothing on node {node}")
+        self._check()
+
+    def set_end(self, key, end):
+        """When it is expected to end (seconds, 0: no limit)."""
+        cdef int64_t until
+        self._enter()
+        until = _number(end, 0, FOREVER, "end") or FOREVER
+        self.c.allocs[self._alloc(key)].end = until
+
+    def allocation(self, key):
+        """(node, cpus, tasks, mem_mb, gpu_mask) of each node it still holds; () if unknown."""
+        cdef int32_t a, p
+        self._enter()
+        a = map_get(&self.c.by_key, _number(key, -FOREVER, FOREVER, "key"))
+        if a < 0:
+            return ()
+        rows = []
+        p = self.c.allocs[a].first
+        while p >= 0:
+            rows.append(_shares(&self.c.pieces[p].share, 1)[0])
+            p = self.c.pieces[p].next
+        return tuple(rows)

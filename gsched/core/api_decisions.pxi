@@ -1,0 +1,76 @@
+# Methods of Core. Decisions on one request.
+
+
+cdef class _Decisions(_Allocations):
+    cdef object _refusal(self, Req* r, int64_t end, int never):
+        cdef int64_t why[WHYS]
+        cdef int suited, k
+        suited = explain(&self.c, r, end, why)
+        return Refusal(
+            bool(never),
+            max(r.min_nodes, r.n_must),
+            suited,
+            tuple([Reason(_WHY[k][0], _WHY[k][1], why[k]) for k in range(WHYS) if why[k]]),
+        )
+
+    def can_ever(self, req):
+        """None if the cluster as configured, empty and with every node and GPU up, can hold it;
+        else the Refusal. Cost: nodes, once per change of the configuration."""
+        cdef Req* r
+        cdef int ok
+        self._ready()
+        r = self._req(req)
+        ok = ever(&self.c, r)
+        self._check()
+        return None if ok else self._refusal(r, 0, 1)
+
+    def possible(self, req):
+        """Whether it would fit if no job ran: False means that nodes or GPUs out of use are what
+        is missing. Cost: nodes, once per change."""
+        cdef Req* r
+        cdef int ok
+        self._ready()
+        r = self._req(req)
+        ok = possible(&self.c, r)
+        self._check()
+        return bool(ok)
+
+    def place(self, req, now=0, limit_s=-1):
+        """A Placement for now, or the Refusal with its counted reasons; nothing is allocated.
+
+        limit_s -1: only what is free counts; else (0: no limit) the reservations of the last pass
+        are respected too. Cost: candidates; a refusal costs nodes, and the first one of a class
+        after a change of the configuration sorts them.
+        """
+        cdef Req* r
+        cdef int64_t start, limit, end = 0
+        cdef int ok
+        self._ready()
+        r = self._req(req)
+        start = _number(now, 0, <int64_t>1 << 60, "now")
+        limit = _number(limit_s, -1, <int64_t>1 << 60, "limit_s")
+        if limit == 0:
+            end = FOREVER
+        elif limit > 0:
+            end = start + limit
+        ok = place(&self.c, &self.c.now, r, end)
+        self._check()
+        if ok:
+            return Placement(_shares(self.c.out, self.c.n_out))
+        ok = ever(&self.c, r)
+        self._check()
+        return self._refusal(r, end, not ok)
+
+    def time_place(self, req, repeat):
+        """CPU nanoseconds per placement inside the core, over `repeat` of them: for benchmarks."""
+        cdef Req* r
+        cdef int64_t n, k
+        self._ready()
+        r = self._req(req)
+        n = _number(repeat, 1, MAX_COUNT, "repeat")
+        from time import thread_time_ns
+        began = thread_time_ns()
+        with nogil:
+            for k in range(n):
+                place(&self.c, &self.c.now, r, 0)
+        return (thread_time_ns() - began) / n

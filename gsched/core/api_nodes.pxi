@@ -1,0 +1,195 @@
+# Methods of Core. Link classes and nodes.
+
+
+cdef class _Nodes(_Cluster):
+    def define_class(self, links, numa):
+        """The class of nodes with this link matrix (NVLinks between each two GPUs) and these NUMA
+        domains; the same number for the same content. Cost: 2^GPUs up to 16 GPUs, at first."""
+        cdef int n, i, j
+        cdef int32_t flat[MAX_GPUS * MAX_GPUS]
+        cdef int32_t domains[MAX_GPUS]
+        self._enter()
+        rows = tuple([tuple(row) for row in links])
+        places = tuple(numa)
+        if len(rows) > MAX_GPUS:
+            raise ValueError(f"{len(rows)} GPUs in a node: more than {MAX_GPUS}")
+        n = <int>len(rows)
+        if len(places) != n:
+            raise ValueError(f"{len(places)} NUMA domains for {n} GPUs")
+        for i in range(n):
+            if len(rows[i]) != n:
+                raise ValueError(f"row {i} of the link matrix has {len(rows[i])} columns, not {n}")
+            domains[i] = <int32_t>_number(places[i], -1, 1 << 30, "NUMA domain")
+            for j in range(n):
+                flat[i * n + j] = <int32_t>_number(rows[i][j], 0, MAX_LINKS, "link count")
+        for i in range(n):
+            for j in range(i):
+                if flat[i * n + j] != flat[j * n + i]:
+                    raise ValueError(
+                        f"links {i}-{j} are {flat[i * n + j]} one way, {flat[j * n + i]} the other"
+                    )
+        key = (
+            tuple([flat[i * n + j] for i in range(n) for j in range(n) if i != j]),
+            tuple([domains[i] for i in range(n)]),
+        )
+        known = self._classes.get(key)
+        if known is not None:
+            return known
+        if self.c.n_links >= MAX_CLASSES:
+            raise ValueError(f"more than {MAX_CLASSES} different link matrices")
+        if links_init(&self.c.links[self.c.n_links], n, flat, domains):
+            links_free(&self.c.links[self.c.n_links])
+            raise MemoryError
+        self.c.n_links += 1
+        self._classes[key] = self.c.n_links - 1
+        return self.c.n_links - 1
+
+    cdef Links* _links(self, object cls) except NULL:
+        return &self.c.links[_number(cls, 0, self.c.n_links - 1, "link class")]
+
+    def islands(self, cls):
+        """Bitmaps of the GPUs joined by NVLink, in order of their first GPU."""
+        cdef Links* L = self._links(cls)
+        cdef int i
+        return tuple([L.island[i] for i in range(L.n_islands)])
+
+    def best_gpus(self, cls, free, count, *, one_island=False):
+        """The best `count` GPUs of a free bitmap: most links inside, then most links left among the
+        rest, then the smallest bitmap. 0 if there are not so many (on one island, if asked).
+        Cost: a look-up up to 16 GPUs (2^free at the first time), count^2 x free above."""
+        cdef Links* L = self._links(cls)
+        cdef uint64_t s = _mask(free, "free GPUs")
+        cdef int k = <int>_number(count, 0, MAX_GPUS, "number of GPUs")
+        self._enter()
+        if s & ~low_bits(L.n):
+            raise ValueError(f"free GPUs {free:#x} are not all of a node of {L.n}")
+        if gs_pop(s) < k:
+            return 0
+        return best_on_island(L, s, k) if one_island else best_gpus(L, s, k)
+
+    cdef int _layout(self, object gpu_type_masks, int n_gpus) except -1:
+        cdef uint64_t seen = 0, m
+        cdef int t
+        found = {}
+        for kind, mask in gpu_type_masks:
+            t = <int>_number(kind, 0, MAX_TYPES - 1, "GPU type")
+            m = _mask(mask, "GPU bitmap")
+            if m & ~low_bits(n_gpus):
+                raise ValueError(f"GPU bitmap {mask:#x} has bits beyond the {n_gpus} of its class")
+            if m & seen:
+                raise ValueError(f"GPU bitmap {mask:#x} gives GPUs a second type")
+            seen |= m
+            if m:
+                found[t] = found.get(t, 0) | m
+        key = tuple(sorted(found.items()))
+        known = self._layouts.get(key)
+        if known is not None:
+            return known
+        t = self.c.n_layouts
+        if t >= MAX_LAYOUTS:
+            raise ValueError(f"more than {MAX_LAYOUTS} different ways of GPU types in a node")
+        bigger = <uint64_t*>realloc(
+            self.c.layouts, (<size_t>t + 1) * MAX_TYPES * sizeof(uint64_t)
+        )
+        if bigger == NULL:
+            raise MemoryError
+        self.c.layouts = bigger
+        memset(bigger + <size_t>t * MAX_TYPES, 0, MAX_TYPES * sizeof(uint64_t))
+        for kind, mask in key:
+            bigger[<size_t>t * MAX_TYPES + <size_t>kind] = <uint64_t>mask
+        self.c.mixed[t] = 1 if len(key) > 1 else 0
+        self.c.n_layouts += 1
+        self._layouts[key] = t
+        return t
+
+    def set_node(self, node, *, cls=0, cpus, mem_mb, gpu_type_masks=(), gpu_ok_mask=None,
+                 usable=True, partitions=0, features=0, weight=1, threads=1):
+        """Describe a node; what runs on it stays allocated, also beyond its new size.
+
+        cls: its link class (0: no GPUs); gpu_type_masks: (type, bitmap) pairs; gpu_ok_mask: the
+        healthy GPUs (all by default); partitions, features: bitmaps of up to 256 bits; weight:
+        lower is preferred; threads: CPUs per core, allocated together. Cost: constant, but a new
+        weight orders all nodes anew at the next decision.
+        """
+        cdef Cluster* c = &self.c
+        cdef int i, layout, k, n_cpus, n_threads, changed
+        cdef int64_t mem, w
+        cdef uint64_t every = 0, ok, m
+        cdef uint64_t parts[BIT_WORDS]
+        cdef uint64_t feats[BIT_WORDS]
+        self._enter()
+        i = self._node(node)
+        k = <int>_number(cls, 0, c.n_links - 1, "link class")
+        n_cpus = <int>_number(cpus, 0, 1000000, "CPUs")
+        n_threads = <int>_number(threads, 1, 1024, "threads per core")
+        mem = _number(mem_mb, 0, <int64_t>1 << 50, "memory")
+        w = _number(weight, 0, <int64_t>1 << 62, "weight")
+        pairs = [(kind, mask) for kind, mask in gpu_type_masks]
+        layout = self._layout(pairs, c.links[k].n)
+        for _, mask in pairs:
+            every |= <uint64_t>mask
+        ok = every if gpu_ok_mask is None else _mask(gpu_ok_mask, "healthy GPUs")
+        _words(partitions, parts, "partitions")
+        _words(features, feats, "features")
+        changed = (
+            c.cls[i] != k or c.layout[i] != layout or c.cpus[i] != n_cpus or c.mem[i] != mem
+            or c.threads[i] != n_threads or c.all[i] != every
+        )
+        for k in range(BIT_WORDS):
+            changed = changed or c.parts[i * BIT_WORDS + k] != parts[k]
+            changed = changed or c.feats[i * BIT_WORDS + k] != feats[k]
+        index_drop(c, &c.now, i)
+        c.now.cpus[i] += n_cpus - c.cpus[i]
+        c.now.mem[i] += mem - c.mem[i]
+        c.cls[i] = <int32_t>cls
+        c.layout[i] = layout
+        c.cpus[i] = n_cpus
+        c.threads[i] = n_threads
+        c.mem[i] = mem
+        c.all[i] = every
+        c.ok[i] = ok
+        memcpy(c.parts + <size_t>i * BIT_WORDS, parts, sizeof(parts))
+        memcpy(c.feats + <size_t>i * BIT_WORDS, feats, sizeof(feats))
+        if c.weight[i] != w:
+            c.weight[i] = w
+            c.order_dirty = 1
+        c.now.gpus[i] = every & ok & ~c.used[i]
+        c.now.usable[i] = 1 if usable else 0
+        if changed:
+            c.version += 1
+        c.avail_version += 1
+        index_move(c, &c.now, i)
+        self._check()
+
+    def set_usable(self, node, usable):
+        """Whether new work may go to a node (not down, drained ...). Cost: constant."""
+        cdef int i
+        self._enter()
+        i = self._node(node)
+        self.c.now.usable[i] = 1 if usable else 0
+        self.c.avail_version += 1
+        index_move(&self.c, &self.c.now, i)
+        self._check()
+
+    def set_gpu_ok(self, node, mask):
+        """Its healthy GPUs: others get no new work, allocations stay. Cost: constant."""
+        cdef int i
+        cdef uint64_t ok
+        self._enter()
+        i = self._node(node)
+        ok = _mask(mask, "healthy GPUs")
+        self.c.ok[i] = ok
+        self.c.now.gpus[i] = self.c.all[i] & ok & ~self.c.used[i]
+        self.c.avail_version += 1
+        index_move(&self.c, &self.c.now, i)
+        self._check()
+
+    def node(self, node):
+        """What a node has left, as NodeState."""
+        cdef int i
+        self._enter()
+        i = self._node(node)
+        return NodeState(
+            self.c.now.cpus[i], self.c.now.mem[i], self.c.now.gpus[i], self.c.used[i],
+            self.c.now.jobs[i], bool(self.c.now.usable[i]),
+        )

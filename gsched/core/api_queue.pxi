@@ -1,0 +1,253 @@
+# Methods of Core. The queue and the pass.
+
+
+cdef class Core(_Decisions):
+    """A cluster of n_nodes nodes, all unusable until set_node() describes them.
+
+    Methods raise ValueError with the offending value, RuntimeError while schedule() runs in
+    another thread, MemoryError. Nothing is changed by a call that raises, but for MemoryError out
+    of schedule().
+    """
+
+    def queue_add(self, key, req, priority, order, limit_s=0, ready_at=0, *, held=0, group=-1,
+                  unit=-1):
+        """A waiting job. Higher priority first, then lower order, then lower key. limit_s 0: no
+        limit; ready_at: not before; held (1..255): not at all; group, unit: see
+        set_group(). Cost: constant here, its place in the order is found by the next pass."""
+        cdef Cluster* c = &self.c
+        cdef Req* r
+        cdef int64_t k, p, o, limit, ready
+        cdef int h, g, u
+        cdef int32_t slot
+        self._enter()
+        k = _number(key, -FOREVER, FOREVER, "key")
+        r = self._req(req)
+        p = _number(priority, -FOREVER, FOREVER, "priority")
+        o = _number(order, -FOREVER, FOREVER, "order")
+        limit = _number(limit_s, 0, <int64_t>1 << 60, "limit_s")
+        ready = _number(ready_at, 0, FOREVER, "ready_at")
+        h = <int>_number(held, 0, 255, "held")
+        g = <int>_number(group, -1, c.n_groups - 1, "group")
+        u = <int>_number(unit, -1, c.n_groups - 1, "unit")
+        if map_get(&c.q_by_key, k) >= 0:
+            raise ValueError(f"job {key} is in the queue")
+        if map_get(&c.by_key, k) >= 0:
+            raise ValueError(f"job {key} holds an allocation")
+        if queue_room(c):
+            raise MemoryError
+        slot = queue_place(c)
+        c.q_key[slot] = k
+        c.q_req[slot] = <int32_t>req
+        c.q_priority[slot] = p
+        c.q_order[slot] = o
+        c.q_limit[slot] = limit
+        c.q_ready[slot] = ready
+        c.q_held[slot] = <uint8_t>h
+        c.q_group[slot] = g
+        c.q_unit[slot] = u
+        c.q_verdict[slot] = V_UNTESTED
+        c.q_live[slot] = 1
+        r.queued += 1
+        map_put(&c.q_by_key, k, slot)
+        queue_fresh(c, slot)
+
+    def queue_remove(self, key):
+        """A job leaves the queue without a start."""
+        self._enter()
+        queue_drop(&self.c, self._job(key))
+
+    def queue_update(self, key, *, req=None, priority=None, order=None, limit_s=None,
+                     ready_at=None, held=None, group=None, unit=None):
+        """Change what is given of a waiting job. Cost: constant."""
+        cdef Cluster* c = &self.c
+        cdef int32_t slot
+        cdef int64_t p, o, limit, ready
+        cdef int h, g, u
+        self._enter()
+        slot = self._job(key)
+        p = c.q_priority[slot] if priority is None else _number(
+            priority, -FOREVER, FOREVER, "priority")
+        o = c.q_order[slot] if order is None else _number(order, -FOREVER, FOREVER, "order")
+        limit = c.q_limit[slot] if limit_s is None else _number(
+            limit_s, 0, <int64_t>1 << 60, "limit_s")
+        ready = c.q_ready[slot] if ready_at is None else _number(ready_at, 0, FOREVER, "ready_at")
+        h = c.q_held[slot] if held is None else <int>_number(held, 0, 255, "held")
+        g = c.q_group[slot] if group is None else <int>_number(group, -1, c.n_groups - 1, "group")
+        u = c.q_unit[slot] if unit is None else <int>_number(unit, -1, c.n_groups - 1, "unit")
+        if req is not None:
+            self._req(req).queued += 1
+            c.reqs[c.q_req[slot]].queued -= 1
+            c.q_req[slot] = <int32_t>req
+        if p != c.q_priority[slot] or o != c.q_order[slot]:
+            c.q_priority[slot] = p
+            c.q_order[slot] = o
+            queue_fresh(c, slot)
+        c.q_limit[slot] = limit
+        c.q_ready[slot] = ready
+        c.q_held[slot] = <uint8_t>h
+        c.q_group[slot] = g
+        c.q_unit[slot] = u
+
+    def queue_priorities(self, keys, priorities):
+        """New priorities of many jobs: two arrays of int64 ('q') of the same length. Keys that are
+        not in the queue are passed over. The number of jobs changed. Cost: keys."""
+        cdef const int64_t[::1] k = keys
+        cdef const int64_t[::1] p = priorities
+        cdef Py_ssize_t i
+        cdef int32_t slot
+        cdef int64_t n = 0
+        self._enter()
+        if k.shape[0] != p.shape[0]:
+            raise ValueError(f"{k.shape[0]} keys, {p.shape[0]} priorities")
+        with nogil:
+            for i in range(k.shape[0]):
+                slot = map_get(&self.c.q_by_key, k[i])
+                if slot < 0 or self.c.q_priority[slot] == p[i]:
+                    continue
+                self.c.q_priority[slot] = p[i]
+                queue_fresh(&self.c, slot)
+                n += 1
+        return n
+
+    def set_group(self, group, left):
+        """Jobs of this group that may still start; each start of a pass takes one. A job may be in
+        two: its group (an array's throttle, a limit) and its unit (rows of the queue of which only
+        one is to start, as of a job for several partitions). Numbered from 0 without gaps, both in
+        one row. Cost: constant."""
+        cdef int64_t g, n
+        self._enter()
+        g = _number(group, 0, self.c.n_groups, "group")
+        n = _number(left, -FOREVER, FOREVER, "left")
+        if grow(<void**>&self.c.group_left, &self.c.groups_cap, g + 1, sizeof(int64_t)):
+            raise MemoryError
+        if g == self.c.n_groups:
+            self.c.n_groups += 1
+        self.c.group_left[g] = n
+
+    def __len__(self):
+        # Jobs in the queue.
+        return <Py_ssize_t>self.c.q_by_key.used
+
+    def verdict(self, key):
+        """The verdict of the last pass on a waiting job."""
+        self._enter()
+        return self.c.q_verdict[self._job(key)]
+
+    def verdicts(self):
+        """Keys and verdicts of all waiting jobs in order, as bytes: int64 and uint8 arrays (order
+        as of the last pass; later changes are not in it). Cost: jobs."""
+        cdef Cluster* c = &self.c
+        cdef int64_t* keys
+        cdef uint8_t* codes
+        cdef int64_t n = 0, i
+        cdef int32_t slot
+        self._enter()
+        keys = <int64_t*>malloc(<size_t>c.n_sorted * 9 + 1)
+        if keys == NULL:
+            raise MemoryError
+        codes = <uint8_t*>(keys + c.n_sorted)
+        for i in range(c.n_sorted):
+            slot = c.sorted[i].slot
+            if c.q_live[slot] and c.q_key[slot] == c.sorted[i].key:
+                keys[n] = c.sorted[i].key
+                codes[n] = c.q_verdict[slot]
+                n += 1
+        try:
+            return (<char*>keys)[:n * 8], (<char*>codes)[:n]
+        finally:
+            free(keys)
+
+    def schedule(self, now, max_starts=0, max_test=0):
+        """One pass over the queue in order: start what fits, reserve for the first blocked job of
+        each partition (EASY), judge the rest.
+
+        Started jobs are allocated here under their key until now + limit, and leave the queue.
+        max_starts, max_test: 0 means no bound. The GIL is not held; other calls on this core raise
+        RuntimeError meanwhile. Cost: jobs (some ns each) + one placement per request class (and
+        duration, where a reservation is the cause) + per reservation log(ends) x (nodes + shares).
+        """
+        cdef Cluster* c = &self.c
+        cdef int64_t t, starts, tests
+        cdef int got, k, n
+        cdef int32_t a, p
+        self._ready()
+        t = _number(now, 0, <int64_t>1 << 60, "now")
+        starts = _number(max_starts, 0, MAX_COUNT, "max_starts")
+        tests = _number(max_test, 0, MAX_COUNT, "max_test")
+        self._busy = True
+        try:
+            with nogil:
+                got = run_pass(c, t, starts, tests)
+        finally:
+            self._busy = False
+        if got < 0:
+            raise MemoryError
+        self._check()
+        began = []
+        for k in range(c.n_started):
+            began.append(
+                Start(c.started[k], Placement(self.allocation(c.started[k])))
+            )
+        return Plan(
+            began,
+            self.reservations(),
+            [(c.q_key[c.changed[k]], c.q_verdict[c.changed[k]]) for k in range(c.n_changed)],
+            c.tested,
+            c.placed,
+            got == 1,
+        )
+
+    def reservations(self):
+        """The reservations of the last pass."""
+        cdef Cluster* c = &self.c
+        cdef int k
+        self._enter()
+        return [
+            Reservation(
+                c.heads[k].key, c.heads[k].at, c.heads[k].until,
+                Placement(_shares(c.planned + c.heads[k].first, c.heads[k].n)),
+            )
+            for k in range(c.n_heads)
+        ]
+
+    def check(self):
+        """Recount everything from the allocations; AssertionError with the first difference. For
+        the tests. Cost: nodes + allocations."""
+        cdef Cluster* c = &self.c
+        cdef int i, b, r
+        cdef int32_t a, p
+        self._ready()
+        cpus = [c.cpus[i] for i in range(c.n)]
+        mem = [c.mem[i] for i in range(c.n)]
+        used = [0] * c.n
+        jobs = [0] * c.n
+        live = 0
+        for a in range(c.allocs_used):
+            if not c.allocs[a].live:
+                continue
+            assert map_get(&c.by_key, c.allocs[a].key) == a, f"key {c.allocs[a].key} is lost"
+            p = c.allocs[a].first
+            while p >= 0:
+                assert c.pieces[p].owner == a, f"share {p} is not of allocation {a}"
+                i = c.pieces[p].share.node
+                cpus[i] -= c.pieces[p].share.cpus
+                mem[i] -= c.pieces[p].share.mem
+                assert not used[i] & c.pieces[p].share.mask, f"a GPU of node {i} is held twice"
+                used[i] |= c.pieces[p].share.mask
+                jobs[i] += 1
+                live += 1
+                p = c.pieces[p].next
+        assert live == c.pieces_live, f"{live} shares, {c.pieces_live} counted"
+        for i in range(c.n):
+            assert cpus[i] == c.now.cpus[i], f"node {i} has {cpus[i]} CPUs, not {c.now.cpus[i]}"
+            assert mem[i] == c.now.mem[i], f"node {i} has {mem[i]} MB, not {c.now.mem[i]}"
+            assert used[i] == c.used[i], f"node {i} has GPUs {used[i]:#x} used, not {c.used[i]:#x}"
+            assert jobs[i] == c.now.jobs[i], f"node {i} has {jobs[i]} jobs, not {c.now.jobs[i]}"
+            free_gpus = c.all[i] & c.ok[i] & ~c.used[i]
+            assert free_gpus == c.now.gpus[i], f"node {i} has {free_gpus:#x} free"
+            assert (c.now.nfree[i] != 255) == bool(c.now.usable[i]), f"node {i} is misfiled"
+            if c.now.nfree[i] != 255:
+                r = c.rank[i]
+                b = c.now.nfree[i] * GRID + c.now.nisland[i]
+                assert c.now.nfree[i] == gs_pop(c.now.gpus[i]), f"node {i} is in a wrong bucket"
+                assert c.now.bucket[b][r >> 6] >> (r & 63) & 1, f"node {i} is not in its bucket"
