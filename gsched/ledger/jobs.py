@@ -6,7 +6,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from gsched.hostlist import compress
-from gsched.ledger import arrays, depend
+from gsched.ledger import arrays, depend, outbox
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import job_key
 from gsched.model import (
@@ -255,6 +255,7 @@ def share_released(led: Ledger, job: Job, part: NodeAlloc, now: float, out: Outc
 def _all_released(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.last_nodes = compress([part.node for part in job.alloc])
     led.cluster.release(job.id)
+    outbox.write(led, job, now, out)
     if job.alloc:
         arrays.count_change(led, job, -1)
     if job.requeue_after:

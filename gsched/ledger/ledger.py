@@ -13,13 +13,14 @@ from collections.abc import Iterable
 
 from gsched.cluster import Cluster
 from gsched.config import Config
-from gsched.ledger import arrays, cancel, depend, jobs, nodes, submit, update
+from gsched.ledger import arrays, cancel, depend, jobs, nodes, outbox, submit, update
 from gsched.ledger.commands import Command, NodeMessage, Start, TakeOver, Tick, Write
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import Meta, NodeLive, StoredAnswer, job_key
 from gsched.model import Job, JobState, Node, NodeFlag, NodeUse, Phase
 from gsched.taskset import TaskSet
 from gsched.wire.messages import (
+    AckOutbox,
     Call,
     CancelJobs,
     Done,
@@ -188,6 +189,10 @@ class Ledger:
             reply = nodes.update(self, call, write, now, out)
         elif isinstance(write, UpdateJob):
             reply = update.update_jobs(self, call, write, now, out)
+        elif isinstance(write, AckOutbox):
+            # Repeating it changes nothing: no answer need be remembered.
+            out.answers.append((call.request_id, outbox.acknowledge(self, call, write, out)))
+            return
         elif isinstance(write, Ping):
             reply = Done(call.request_id, 0)
             out.answers.append((call.request_id, reply))

@@ -22,6 +22,9 @@ class Meta(msgspec.Struct, array_like=True):
     #: last value of `now`: time never goes back across restarts
     last_now: float = 0.0
     format: int = FORMAT
+    #: numbers of the oldest fact still in the outbox, and of the next one to be written
+    outbox_first: int = 1
+    outbox_next: int = 1
 
 
 class StoredAnswer(msgspec.Struct, array_like=True):

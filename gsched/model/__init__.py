@@ -1,5 +1,6 @@
 """The nouns: jobs, nodes, requests and placements, as msgspec structs."""
 
+from gsched.model.fact import Fact
 from gsched.model.job import Dep, Job, JobSpec, NodeAlloc, Shape, Usage
 from gsched.model.node import Gpu, Node, NodeUse, Verdict
 from gsched.model.plan import Placement, Plan
@@ -7,6 +8,7 @@ from gsched.model.states import Hold, JobState, NodeFlag, Phase
 
 __all__ = [
     "Dep",
+    "Fact",
     "Gpu",
     "Hold",
     "Job",

@@ -240,7 +240,15 @@ class Shutdown(_Msg):
     pass
 
 
-Write = SubmitJob | CancelJobs | UpdateNode | UpdateJob | Ping | Reconfigure | Shutdown
+class AckOutbox(_Msg):
+    """Accounting has stored every fact up to this number: they may be dropped."""
+
+    through: int
+
+
+Write = (
+    SubmitJob | CancelJobs | UpdateNode | UpdateJob | Ping | Reconfigure | Shutdown | AckOutbox
+)
 
 
 class Call(_Msg):

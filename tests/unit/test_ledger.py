@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from unit.ledger_support import CONF, Bench, at
 
 from gsched.ledger import Ledger, TakeOver, Tick
 from gsched.ledger.nodes import bind_gpus
 from gsched.model import Gpu, Hold, JobState, NodeFlag, Phase, Shape
 from gsched.wire.messages import (
+    AckOutbox,
     CancelJobs,
     Done,
     Forget,
@@ -19,7 +21,6 @@ from gsched.wire.messages import (
     UpdateJob,
     UpdateNode,
 )
-from unit.ledger_support import Bench, at
 
 
 def test_a_job_runs_and_ends_and_is_forgotten_by_the_node() -> None:
@@ -261,8 +262,6 @@ def test_a_silent_node_loses_its_jobs_and_they_are_queued_again() -> None:
 
 
 def test_proof_waits_for_the_silent_node() -> None:
-    from unit.ledger_support import CONF
-
     b = Bench(CONF + "RequeueFence=proof\n")
     job = b.job()
     b.schedule()
@@ -376,3 +375,19 @@ def test_lower_priority_small_job_fills_a_gap_and_delays_nobody() -> None:
     late = b.job(shape=Shape(gpus_per_node=1), time_limit=7200)
     b.schedule()
     assert late.state == JobState.PENDING
+
+
+def test_each_end_is_one_fact_until_accounting_has_it() -> None:
+    b = Bench(CONF + "AccountingStorageType=accounting_storage/slurmdbd\n")
+    job = b.job()
+    b.schedule()
+    b.write(UpdateJob(["1"], "requeue"))
+    out = b.report("node1", at(job, Phase.RELEASED, wstatus=15))
+    fact = out.puts["outbox", (1).to_bytes(8, "big")]
+    assert fact.job.state == JobState.CANCELLED and fact.job.alloc[0].node == "node1"  # type: ignore[union-attr]
+    assert job.state == JobState.PENDING and job.alloc == []
+    b.write(CancelJobs(["1"]))
+    assert b.led.meta.outbox_next == 3
+    assert isinstance(b.write(AckOutbox(2), uid=1000), Refused)
+    assert b.write(AckOutbox(1), uid=0).value == 2  # type: ignore[union-attr]
+    assert b.write(AckOutbox(9), uid=0).value == 3  # type: ignore[union-attr]

@@ -1,0 +1,18 @@
+"""Finished facts on their way to accounting."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gsched.model.job import Job
+
+
+class Fact(msgspec.Struct, array_like=True, gc=False):
+    """The image of a job when an attempt of it is over: for good, or before it is queued again.
+    One record of the table "outbox", until accounting has said that it has it."""
+
+    #: 1, 2, 3 ... without gaps: accounting stores the last one it has in its own transaction
+    seq: int
+    #: epoch seconds
+    time: int
+    job: Job
