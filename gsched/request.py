@@ -425,10 +425,12 @@ def _read_gpus(options: Options, shape: Shape) -> _Gpus:
         words.append(f"cpu={shape.cpus_per_task}")
     if per_task and per_task.count:
         words.append(per_task.shown)
+    bind = options.tres_bind or (f"gres/gpu:{options.gpu_bind}" if options.gpu_bind else "")
+    if not bind and per_task and per_task.count:
         # Without another wish each task sees only its own GPUs.
-        tres["bind"] = options.tres_bind or f"gres/gpu:per_task:{per_task.count}"
-    elif options.tres_bind:
-        tres["bind"] = options.tres_bind
+        bind = f"gres/gpu:per_task:{per_task.count}"
+    if bind:
+        tres["bind"] = bind
     if words:
         tres["per_task"] = ",".join(words)
     return _Gpus(

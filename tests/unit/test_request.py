@@ -62,6 +62,10 @@ def test_how_gpu_requests_are_shown() -> None:
         "per_task": "gres/gpu:h100=1",
         "bind": "gres/gpu:per_task:1",
     }
+    assert tres("--gpus=4", "--gpu-bind=closest") == {
+        "per_job": "gres/gpu:4",
+        "bind": "gres/gpu:closest",
+    }
     assert tres("-c2") == {"per_task": "cpu=2"}
 
 
