@@ -8,10 +8,11 @@ the cluster (which jobs exist, which GPUs were found) is the ledger's. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from gsched.config import Config, NodeConfig, PartitionConfig
+from gsched.config import Config, PartitionConfig
 from gsched.errors import message
 from gsched.gres import MAX_GPUS
 from gsched.model import JobSpec, Shape
@@ -46,7 +47,7 @@ def validate(
 ) -> Problem | None:
     """The first thing that is wrong with a submission; None if it may become a job.
 
-    Cost: the size of the spec, plus one look at each node of its partitions.
+    Cost: the size of the spec; nodes are looked at once per configuration.
     """
     if len(script) > MAX_SCRIPT or len(environment) > MAX_ENVIRONMENT:
         return _problem("ESLURM_PATHNAME_TOO_LONG")
@@ -155,11 +156,10 @@ def _names(spec: JobSpec, config: Config) -> Problem | None:
         return _problem("ESLURM_INVALID_NODE_NAME")
     if set(shape.nodelist) & set(shape.exclude):
         return _problem("ESLURM_INVALID_NODE_NAME")
-    known = {feature for node in config.nodes.values() for feature in node.features}
     for text in (shape.features, spec.prefer):
         if text:
             wanted = feature_names(text)
-            if wanted is None or not wanted <= known:
+            if wanted is None or not wanted <= _facts(config).features:
                 return _problem("ESLURM_INVALID_FEATURE")
     if spec.licenses and not _licences_exist(spec.licenses, config):
         return _problem("ESLURM_INVALID_LICENSES")
@@ -284,35 +284,72 @@ def _asked(spec: JobSpec, config: Config) -> list[PartitionConfig]:
     return [config.partitions[name] for name in names if name in config.partitions]
 
 
+class Kind(NamedTuple):
+    """What can be asked of a node; a large cluster has few different ones."""
+
+    cpus: int
+    real_memory: int
+    tmp_disk: int
+    sockets: int
+    cores_per_socket: int
+    threads_per_core: int
+
+
+class _Facts:
+    """What validate needs of a configuration, gathered once instead of for every submission."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.features = frozenset(
+            feature for node in config.nodes.values() for feature in node.features
+        )
+        kinds = {
+            name: Kind(*(getattr(node, field) for field in Kind._fields))
+            for name, node in config.nodes.items()
+        }
+        self.kinds = {
+            name: frozenset(kinds[node] for node in partition.nodes if node in kinds)
+            for name, partition in config.partitions.items()
+        }
+
+
+_latest: _Facts | None = None
+
+
+def _facts(config: Config) -> _Facts:
+    """Of the configuration asked about last: a process has one until it is reconfigured."""
+    global _latest
+    if _latest is None or _latest.config is not config:
+        _latest = _Facts(config)
+    return _latest
+
+
 def _fits(spec: JobSpec, config: Config) -> Problem | None:
     """Per-node demands against the configured nodes of the partitions asked for."""
-    names: dict[str, None] = {}
+    facts = _facts(config)
+    kinds: set[Kind] = set()
     for partition in _asked(spec, config):
-        names |= dict.fromkeys(partition.nodes)
-    nodes = [config.nodes[name] for name in names if name in config.nodes]
-    if not nodes:
-        return None
-    note = impossible(spec.shape, nodes)
+        kinds |= facts.kinds[partition.name]
+    note = impossible(spec.shape, kinds) if kinds else ""
     return _problem("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", note) if note else None
 
 
-def impossible(shape: Shape, nodes: Iterable[NodeConfig]) -> str:
-    """Slurm's remark on the demand that none of `nodes` meets, "" if some node meets each."""
-    nodes = list(nodes)
+def impossible(shape: Shape, kinds: Collection[Kind]) -> str:
+    """Slurm's remark on the demand that none of `kinds` meets, "" if some node meets each."""
     tasks = max(1, shape.ntasks_per_node)
     cpus = 1 if shape.overcommit else max(shape.min_cpus_node, tasks * shape.cpus_per_task)
-    if all(node.cpus < cpus for node in nodes):
+    if all(node.cpus < cpus for node in kinds):
         return "CPU count per node can not be satisfied"
     memory = max(shape.mem_per_node or 0, (shape.mem_per_cpu or 0) * cpus)
-    if all(node.real_memory < memory for node in nodes):
+    if all(node.real_memory < memory for node in kinds):
         return "Memory specification can not be satisfied"
-    if shape.tmp_disk_mb and all(node.tmp_disk < shape.tmp_disk_mb for node in nodes):
+    if all(node.tmp_disk < shape.tmp_disk_mb for node in kinds):
         return "Temporary disk specification can not be satisfied"
     if all(
         node.sockets < shape.sockets_per_node
         or node.cores_per_socket < shape.cores_per_socket
         or node.threads_per_core < shape.threads_per_core
-        for node in nodes
+        for node in kinds
     ):
         return "Socket, core and/or thread specification can not be satisfied"
     return ""
