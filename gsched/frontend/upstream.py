@@ -21,7 +21,7 @@ from gsched.wire.messages import (
     decode,
     encode,
 )
-from gsched.wire.sockets import MAX_PARTS, dial_local
+from gsched.wire.sockets import MAX_PARTS, dial_local, readable
 
 #: Seconds without a link after which a write is refused.
 NO_LINK_S = 2.0
@@ -114,7 +114,7 @@ class Upstream:
                 deliver(reply)
 
     def _watch(self, now: float) -> None:
-        while self._monitor.poll(0):
+        while readable(self._monitor):
             event = recv_monitor_message(self._monitor)["event"]
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.up = True
@@ -148,12 +148,8 @@ class Upstream:
                 self._unsent.popleft()
 
     def _receive(self) -> Iterator[Reply]:
-        while True:
-            try:
-                parts = self._sock.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            for part in parts:
+        while readable(self._sock):
+            for part in self._sock.recv_multipart():
                 try:
                     yield _read(part)
                 except BadMessage:
