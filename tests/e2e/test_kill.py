@@ -1,8 +1,8 @@
 """kill -9 of any daemon at any moment: no acknowledged job is lost, none runs twice.
 
 GSCHED_KILL_ROUNDS says how many rounds (default 5), GSCHED_KILL_SEED where the series starts,
-GSCHED_KILL_SHAPE which nodes (peer: without control groups). A round that fails names its seed; the moments are random in real time, so the seed narrows the
-search and does not repeat the history.
+GSCHED_KILL_SHAPE which nodes (peer: without control groups). A round that fails names its seed; the
+moments are random in real time, so the seed narrows the search and does not repeat the history.
 """
 
 from __future__ import annotations

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from e2e_support import BIN, LocalCluster, until
 
-from gsched.model import JobState
+from gsched.client import Client
+from gsched.model import JobSpec, JobState
+from gsched.wire.messages import Done, SubmitJob
 
 
 @pytest.fixture
@@ -116,3 +121,72 @@ def test_down_touches_only_what_it_started(small: LocalCluster) -> None:
     finally:
         stranger.kill()
         stranger.wait()
+
+
+def test_a_time_limit_holds_while_everything_is_down(small: LocalCluster) -> None:
+    out = small.work / "late.out"
+    env = "\0".join(f"{name}={value}" for name, value in small.env().items()).encode()
+    spec = JobSpec(name="late", time_limit=3, work_dir=str(small.work), std_out=str(out))
+    script = b"#!/bin/bash\ntrap 'date +end=%s; exit 0' TERM\ndate +%s\nsleep 60 & wait\n"
+    with Client(small.socket) as client:
+        me = small.env()["USER"]
+        reply = client.call(SubmitJob(spec, script, env, user=me, group=me))
+    assert isinstance(reply, Done), reply
+    until("the job", lambda: out.exists() and out.read_text())
+    small.gsched("down")
+    ended = until("its end", lambda: re.search(r"^end=(\d+)$", out.read_text(), re.M))
+    assert isinstance(ended, re.Match)
+    assert 2 <= int(ended[1]) - int(out.read_text().split()[0]) <= 5
+    small.up()
+    assert small.ended(reply.value).state is JobState.TIMEOUT
+
+
+def test_down_can_cancel_the_jobs_first(small: LocalCluster) -> None:
+    running = small.sbatch("-o", "/dev/null", "--wrap", "sleep 600")
+    waiting = small.sbatch("-H", "-o", "/dev/null", "--wrap", "true")
+    until("the job", lambda: small.job(running).state is JobState.RUNNING)
+    small.gsched("down", "--jobs")
+    small.up()
+    assert small.job(running).state is JobState.CANCELLED
+    assert small.job(waiting).state is JobState.CANCELLED
+
+
+def test_a_sites_configuration_runs_here(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(
+        "ClusterName=site\nSlurmctldHost=elsewhere(10.0.0.1)\nSlurmUser=slurm\nGresTypes=gpu\n"
+        "AuthType=auth/munge\nStateSaveLocation=/var/spool/slurmctld\nDefMemPerCPU=100\n"
+        "NodeName=big[1-2] NodeAddr=10.0.0.[2-3] CPUs=8 RealMemory=8000 Gres=gpu:a100:2\n"
+        "PartitionName=prod Nodes=ALL Default=YES MaxTime=60\n"
+    )
+    made = LocalCluster("--conf", str(tmp_path))
+    try:
+        made.up()
+        job_id = made.sbatch("-N2", "--gres=gpu:a100:2", "--wrap", 'echo "$SLURM_JOB_NODELIST"')
+        assert made.ended(job_id).state is JobState.COMPLETED
+        assert made.output(job_id) == "big[1-2]\n"
+    finally:
+        made.close()
+
+
+def test_the_default_cluster_is_found_without_a_variable(cluster: LocalCluster) -> None:
+    data = cluster.base / "data"
+    data.mkdir()
+    (data / "gsched").symlink_to(cluster.dir)
+    shown = cluster.run(["sinfo", "-h"], env={"SLURM_CONF": "", "XDG_DATA_HOME": str(data)})
+    assert "gpu*" in shown.stdout
+
+
+@pytest.mark.root
+def test_a_jobs_memory_is_limited(tmp_path: Path) -> None:
+    if not os.access("/sys/fs/cgroup/memory", os.W_OK):
+        pytest.skip("the memory control group cannot be used here")
+    made = LocalCluster("--nodes", "1", "--simulate", "dgx-1v")
+    try:
+        made.up()
+        eat = f"{sys.executable} -c 'x = bytearray(300 << 20)'"
+        job = made.ended(made.sbatch("--mem=64", "-o", "/dev/null", "--wrap", f"exec {eat}"))
+        assert job.state is JobState.OUT_OF_MEMORY
+        job = made.ended(made.sbatch("--mem=600", "-o", "/dev/null", "--wrap", f"exec {eat}"))
+        assert job.state is JobState.COMPLETED
+    finally:
+        made.close()
