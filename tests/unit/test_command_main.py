@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 import pytest
+
 from gsched_cli.common import LazyReader, Reader, Streams, error, guarded, version_line
 
 
