@@ -64,7 +64,7 @@ def find(led: Ledger, text: str) -> list[Found] | None:
 
 
 def apart(led: Ledger, found: Found, now: float, out: Outcome) -> list[Job]:
-    """The records to act on: named tasks of an array leave it first, and are queued on their own."""
+    """The records to act on: named tasks of an array leave it first, queued on their own."""
     if not found.tasks:
         return [found.job]
     master = found.job
