@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import pytest
-
 from sbatch_support import sbatch
 
 E = "sbatch: error: "
