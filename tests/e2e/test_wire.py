@@ -334,6 +334,8 @@ def test_node_gets_its_orders_with_content(daemons: Daemons) -> None:
         welcome = message()
         assert isinstance(welcome, Welcome) and not welcome.refused
         assert welcome.session == "session1"
+        # A node gets work once it has shown that it heard the welcome.
+        link.send(encode(Report("session1", welcome.epoch, 0, [])))
         with daemons.client() as client:
             script = b"#!/bin/sh\n" + b"echo hello\n" * 300
             reply = client.call(a_job("real", script, gpus_per_node=2))
