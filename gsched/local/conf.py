@@ -6,8 +6,10 @@ directories, which GPUs belong to which node) stands in them.
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import random
 import re
 import shlex
 import socket
@@ -102,17 +104,39 @@ def short_host() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports of the loopback interface that nobody listens on now."""
+    """TCP ports of the loopback interface that nobody listens on now.
+
+    They lie below the range that the system hands out to outgoing connections: a node that dials a
+    dead controller's port from that very port would connect to itself and keep the port.
+    """
+    first, last = 10_000, _ephemeral_start() - 1
+    if last - first < 1000:
+        first, last = 1024, 65_535
     held: list[socket.socket] = []
     try:
-        for _ in range(count):
+        for port in random.sample(range(first, last + 1), min(last - first, 64 * count)):
             one = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                one.close()
+                continue
             held.append(one)
-            one.bind(("127.0.0.1", 0))
+            if len(held) == count:
+                break
+        else:
+            raise OSError(errno.EADDRINUSE, f"{count} free TCP ports could not be found")
         return [one.getsockname()[1] for one in held]
     finally:
         for one in held:
             one.close()
+
+
+def _ephemeral_start() -> int:
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768
 
 
 def machine_cpus() -> int:

@@ -108,6 +108,7 @@ def start(run: Path, daemon: Daemon, env: dict[str, str]) -> Process:
             cwd="/",
             env=env,
             start_new_session=True,
+            umask=0o022,
         )
     finally:
         os.close(out)
