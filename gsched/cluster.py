@@ -192,6 +192,7 @@ class Cluster:
                 cpus_per_gpu=shape.cpus_per_gpu if gpus else 0,
                 gpu_type=kind,
                 exclusive=shape.exclusive > 0 or part.oversubscribe == "EXCLUSIVE",
+                overcommit=shape.overcommit,
                 threads_per_core=shape.threads_per_core,
                 nodelist=tuple(include),
                 exclude=tuple(self._index[n] for n in shape.exclude if n in self._index),

@@ -47,7 +47,7 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
             "EAGAIN",
             temporary=True,
         )
-    problem = admission.validate(spec, led.config)
+    problem = admission.validate(spec, led.config, write.script, write.environment)
     if problem is not None:
         return Refused(call.request_id, problem.message, problem.code, notes=list(problem.notes))
     if not write.script:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 
 from gsched.config import parse_config
-from gsched.model import JobSpec, JobState, Shape
+from gsched.model import Job, JobSpec, JobState, Shape
+from gsched.simulate.client import Submitted
 from gsched.simulate.world import Faults, World
+from gsched.taskset import TaskSet
 
 CONF = """
 ClusterName=sim
@@ -65,7 +67,8 @@ def random_spec(rnd: random.Random) -> JobSpec:
     else:
         shape = Shape(ntasks=rnd.randint(1, 6))
     limit = rnd.choice([None, 60, 120, 3])
-    return JobSpec(name="j", shape=shape, time_limit=limit, requeue=rnd.random() < 0.8)
+    array = rnd.choice(["0-3", "1,5,7%1", "0-9:3%2"]) if rnd.random() < 0.2 else ""
+    return JobSpec(name="j", shape=shape, time_limit=limit, requeue=rnd.random() < 0.8, array=array)
 
 
 def play(seed: int, *, proof: bool = False, storm_s: float = STORM_S) -> World:
@@ -77,10 +80,22 @@ def play(seed: int, *, proof: bool = False, storm_s: float = STORM_S) -> World:
         spec = random_spec(rnd)
         duration, code = rnd.choice([0.05, 1.0, 5.0, 20.0]), rnd.choice([0, 0, 0, 1, 42])
         when = world.now + rnd.uniform(0, storm_s)
-        world.at(
-            when,
-            lambda s=spec, d=duration, c=code: world.client.submit(s, d, c),  # type: ignore[misc]
-        )
+        wait = rnd.random() if rnd.random() < 0.2 else None
+
+        def submit(
+            spec: JobSpec = spec,
+            duration: float = duration,
+            code: int = code,
+            wait: float | None = wait,
+        ) -> None:
+            known = sorted(world.client.jobs)
+            if wait is not None and known:
+                target = known[int(wait * len(known))]
+                kind = "afterany" if wait < 0.8 else "after"
+                spec.dependency = f"{kind}:{target}"
+            world.client.submit(spec, duration, code)
+
+        world.at(when, submit)
     for _ in range(rnd.randint(0, 6)):
         pick = rnd.random()
 
@@ -111,7 +126,7 @@ def finished(world: World) -> bool:
     if any(ledger.parts.values()):
         return False
     return all(job.finished and not job.completing for job in ledger.jobs.values()) or all(
-        job.finished or job.held for job in ledger.jobs.values()
+        job.finished or job.held or job.deps for job in ledger.jobs.values()
     )
 
 
@@ -122,37 +137,53 @@ def account(world: World) -> None:
     ledger = world.controller.ledger
     assert world.client.idle, "a request was never answered"
     assert not world.client.refused, world.client.refused
-    by_job: dict[int, list[float]] = {}
-    for run in world.runs:
-        by_job.setdefault(run.job_id, []).append(run.start)
     for job_id, told in world.client.jobs.items():
-        job = ledger.jobs.get(job_id)
-        assert job is not None, f"acknowledged job {job_id} is lost"
-        runs = [run for run in world.runs if run.job_id == job_id]
-        if job.held and not job.finished:
-            assert "launch failed" in job.reason, f"job {job_id} is held: {job.reason}"
-            continue
-        assert job.finished, f"job {job_id} never ended: {job.state.name} {job.alloc}"
-        if job.state == JobState.COMPLETED:
-            assert told.exit_code == 0 and job.wstatus == 0, f"job {job_id} {job.wstatus}"
-        elif job.state == JobState.FAILED:
-            assert job.wstatus == told.exit_code << 8 and told.exit_code, f"job {job_id}"
-        elif job.state == JobState.TIMEOUT:
-            assert job.time_limit and told.duration > job.time_limit, f"job {job_id} timed out"
-        elif job.state == JobState.CANCELLED:
-            assert told.cancelled, f"job {job_id} was cancelled by nobody"
-        elif job.state == JobState.NODE_FAIL:
-            assert job.spec.requeue is False, f"job {job_id} was not queued again"
-        else:
-            raise AssertionError(f"job {job_id} ended as {job.state.name}")
-        if told.cancelled:
-            assert job.state == JobState.CANCELLED, (
-                f"job {job_id}: cancel acknowledged, {job.state}"
-            )
-        if job.state in (JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT):
-            assert runs, f"job {job_id} ended and never ran"
-            assert runs[-1].attempt == job.attempt, f"job {job_id}: another attempt was counted"
-            whole = [r for r in runs if r.end is not None and r.attempt == job.attempt]
-            assert len(whole) == 1
-        assert len({r.attempt for r in runs}) == len(runs)
+        assert job_id in ledger.jobs, f"acknowledged job {job_id} is lost"
+        tasks = sorted(ledger.array_members.get(job_id, {job_id}))
+        if ledger.jobs[job_id].array_job_id:
+            wanted = list(TaskSet.parse(ledger.jobs[job_id].spec.array.partition("%")[0]))
+            found = [t for j in tasks for t in _tasks(ledger.jobs[j])]
+            assert sorted(found) == wanted, f"array {job_id} has tasks {sorted(found)}"
+        for each in tasks:
+            account_job(world, ledger.jobs[each], told)
     assert not any(run.end is None for run in world.runs), "something still runs"
+
+
+def _tasks(job: Job) -> list[int]:
+    return list(TaskSet.parse(job.array_pending)) if job.array_pending else [job.array_task_id]
+
+
+def account_job(world: World, job: Job, told: Submitted) -> None:
+    """One record against what was promised and what really ran."""
+    job_id = job.id
+    runs = [run for run in world.runs if run.job_id == job_id]
+    if job.held and not job.finished:
+        assert "launch failed" in job.reason, f"job {job_id} is held: {job.reason}"
+        return
+    if job.state == JobState.PENDING and job.deps:
+        # It waits for one that is held.
+        ledger = world.controller.ledger  # type: ignore[union-attr]
+        targets = {j for d in job.deps for j in ledger.array_members.get(d.job_id, {d.job_id})}
+        assert any(not ledger.jobs[t].finished for t in targets), f"job {job_id} waits for nobody"
+        return
+    assert job.finished, f"job {job_id} never ended: {job.state.name} {job.alloc}"
+    if job.state == JobState.COMPLETED:
+        assert told.exit_code == 0 and job.wstatus == 0, f"job {job_id} {job.wstatus}"
+    elif job.state == JobState.FAILED:
+        assert job.wstatus == told.exit_code << 8 and told.exit_code, f"job {job_id}"
+    elif job.state == JobState.TIMEOUT:
+        assert job.time_limit and told.duration > job.time_limit, f"job {job_id} timed out"
+    elif job.state == JobState.CANCELLED:
+        assert told.cancelled, f"job {job_id} was cancelled by nobody"
+    elif job.state == JobState.NODE_FAIL:
+        assert job.spec.requeue is False, f"job {job_id} was not queued again"
+    else:
+        raise AssertionError(f"job {job_id} ended as {job.state.name}")
+    if told.cancelled and not job.array_job_id:
+        assert job.state == JobState.CANCELLED, f"job {job_id}: cancel acknowledged, {job.state}"
+    if job.state in (JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT):
+        assert runs, f"job {job_id} ended and never ran"
+        assert runs[-1].attempt == job.attempt, f"job {job_id}: another attempt was counted"
+        whole = [r for r in runs if r.end is not None and r.attempt == job.attempt]
+        assert len(whole) == 1
+    assert len({r.attempt for r in runs}) == len(runs)
