@@ -172,6 +172,7 @@ class Core:
         features_any: Iterable[int] = (),
         min_nodes: int = 1,
         max_nodes: int = 0,
+        cap_nodes: int = 0,
         ntasks: int = 0,
         cpus_per_task: int = 1,
         min_cpus_node: int = 0,
@@ -195,7 +196,8 @@ class Core:
 
         partition: bit number, -1 any node. features_all: all of these bits; features_any: all bits
         of one of these as well. max_nodes 0: no upper bound, as few nodes as hold it; else as many
-        as there are up to it (with gpus_total: as few as hold them). ntasks 0: ntasks_per_node (or
+        as there are up to it (with gpus_total: as few as hold them). cap_nodes: an upper bound that
+        is not striven for (a partition's MaxNodes), 0 none. ntasks 0: ntasks_per_node (or
         one) on each node; else in all, at least one a node, ntasks_per_node at most on each.
         mem_per_node_mb: -1 not given, 0 all memory of the node; one of the three memory forms at
         most. gpus_total goes with neither gpus_per_node nor gpus_per_task (say nodes or tasks

@@ -136,6 +136,7 @@ class Request:
     features_any: tuple[int, ...] = ()
     min_nodes: int = 1
     max_nodes: int = 0
+    cap_nodes: int = 0
     ntasks: int = 0
     cpus_per_task: int = 1
     min_cpus_node: int = 0
@@ -445,6 +446,7 @@ class Core:
             return None
         lower = max(want.min_nodes, len(must))
         upper = want.max_nodes or len(self.nodes)
+        upper = min(upper, want.cap_nodes or upper)
         if want.gpus_total:
             upper = min(upper, want.gpus_total)
         wanted = lower if want.max_nodes == 0 or want.gpus_total else upper
@@ -562,10 +564,10 @@ class Core:
     def missing(self, want: Request, i: int, free: Free) -> set[str]:
         node = self.nodes[i]
         tasks = want.least_tasks
-        if want.max_nodes == 1:
+        if 1 in (want.max_nodes, want.cap_nodes):
             tasks = max(tasks, want.ntasks)
         gpus = want.least_gpus(tasks)
-        if want.max_nodes == 1 and want.gpus_total:
+        if 1 in (want.max_nodes, want.cap_nodes) and want.gpus_total:
             gpus = want.gpus_total
         out = set()
         cpus = want.cores(node, tasks, gpus) * node.threads

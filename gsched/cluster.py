@@ -148,9 +148,7 @@ class Cluster:
         include = [self._index[name] for name in shape.nodelist]
         min_nodes = max(1, shape.min_nodes, len(include), part.min_nodes)
         max_nodes = shape.max_nodes
-        if not max_nodes and part.max_nodes:
-            max_nodes = max(part.max_nodes, min_nodes)
-        elif max_nodes:
+        if max_nodes:
             max_nodes = max(max_nodes, min_nodes)
         per_node, per_task, total = shape.gpus_per_node, shape.gpus_per_task, shape.gpus_total
         if shape.gpus_per_socket and not per_node:
@@ -179,6 +177,8 @@ class Cluster:
                 features_any=tuple(alternatives),
                 min_nodes=min_nodes,
                 max_nodes=max_nodes,
+                # Not a wish of the job: without -N it gets as few nodes as hold it.
+                cap_nodes=max(part.max_nodes, min_nodes) if part.max_nodes else 0,
                 ntasks=ntasks,
                 cpus_per_task=shape.cpus_per_task,
                 min_cpus_node=shape.min_cpus_node,

@@ -60,7 +60,7 @@ cdef class _Requests(_Nodes):
         self._free_filters.append(i)
 
     def request(self, *, partition=-1, features_all=0, features_any=(), min_nodes=1, max_nodes=0,
-                ntasks=0, cpus_per_task=1, min_cpus_node=0, ntasks_per_node=0,
+                cap_nodes=0, ntasks=0, cpus_per_task=1, min_cpus_node=0, ntasks_per_node=0,
                 mem_per_node_mb=-1, mem_per_cpu_mb=0, mem_per_gpu_mb=0, gpus_per_node=0,
                 gpus_per_task=0, gpus_total=0, cpus_per_gpu=0, gpu_type=-1, exclusive=False,
                 overcommit=False, one_island=False, threads_per_core=0, nodelist=(), exclude=()):
@@ -87,6 +87,7 @@ cdef class _Requests(_Nodes):
         outside = tuple(sorted({self._node(n) for n in exclude}))
         r.min_nodes = <int>_number(min_nodes, 1, MAX_COUNT, "min_nodes")
         r.max_nodes = <int>_number(max_nodes, 0, MAX_COUNT, "max_nodes")
+        r.cap_nodes = <int>_number(cap_nodes, 0, MAX_COUNT, "cap_nodes")
         r.ntasks = <int>_number(ntasks, 0, MAX_COUNT, "ntasks")
         r.cpt = <int>_number(cpus_per_task, 1, MAX_COUNT, "cpus_per_task")
         r.mincpus = <int>_number(min_cpus_node, 0, MAX_COUNT, "min_cpus_node")
@@ -126,8 +127,8 @@ cdef class _Requests(_Nodes):
             raise ValueError("memory or CPUs per GPU are asked without GPUs")
         r.n_must = <int>len(inside)
         key = (
-            partition_bit, alternatives, outside, inside, r.min_nodes, r.max_nodes, r.ntasks, r.cpt,
-            r.mincpus, r.tpn, r.mem_node, r.mem_cpu, r.mem_gpu, r.gpn, r.gpt, r.gtotal, r.cpg,
+            partition_bit, alternatives, outside, inside, r.min_nodes, r.max_nodes, r.cap_nodes,
+            r.ntasks, r.cpt, r.mincpus, r.tpn, r.mem_node, r.mem_cpu, r.mem_gpu, r.gpn, r.gpt, r.gtotal, r.cpg,
             r.gtype, r.tpc, r.excl, r.overcommit, r.island,
         )
         known = self._requests.get(key)

@@ -30,7 +30,7 @@ cdef void need_of(Req* r, Need* o) noexcept nogil:
     """The least that each node must hold; all of it where one node is asked for."""
     o.t = r.tmin
     o.g = smallest_gpus(r)
-    if r.max_nodes == 1:
+    if r.max_nodes == 1 or r.cap_nodes == 1:
         o.t = lmax(r.tmin, r.ntasks)
         if r.gtotal:
             o.g = r.gtotal

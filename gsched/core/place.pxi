@@ -368,6 +368,8 @@ cdef int place(Cluster* c, State* s, Req* r, int64_t end) noexcept nogil:
         c.mark[r.must[k]] = 1
     lower = r.min_nodes if r.min_nodes > r.n_must else r.n_must
     upper = r.max_nodes if r.max_nodes else c.n
+    if r.cap_nodes and upper > r.cap_nodes:
+        upper = r.cap_nodes
     if r.gtotal and upper > r.gtotal:
         upper = r.gtotal
     want = lower if r.max_nodes == 0 or r.gtotal else upper

@@ -55,6 +55,7 @@ cdef struct Req:
     int gpu                  # wants GPUs
     int min_nodes
     int max_nodes            # 0: no upper bound, as few as hold it
+    int cap_nodes            # 0: none; a bound that is not striven for
     int ntasks               # 0: tpn (or one) on each node
     int cpt
     int mincpus              # at least 1

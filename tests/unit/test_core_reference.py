@@ -72,7 +72,16 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
 
 ODD_NODE = ["types", "small", "down", "lost", "partitions", "features", "weight", "threads"]
 ODD_REQUEST = ["cpus", "mincpus", "tpn", "tpc", "island", "type", "cpg", "exclusive", "overcommit"]
-ODD_REQUEST += ["features", "alternatives", "nodelist", "exclude", "partition", "memory", "memory"]
+ODD_REQUEST += [
+    "features",
+    "alternatives",
+    "nodelist",
+    "exclude",
+    "partition",
+    "memory",
+    "memory",
+    "cap",
+]
 
 
 @st.composite
@@ -96,6 +105,8 @@ def requests(draw: st.DrawFn, n_nodes: int, *, joint: bool = True) -> dict[str, 
             out["ntasks"] = min(out["ntasks"], 1)
     if "partition" in odd:
         out["partition"] = -1
+    if "cap" in odd:
+        out["cap_nodes"] = draw(st.integers(1, 4))
     if "cpus" in odd:
         out["cpus_per_task"] = draw(st.integers(2, 5))
     if "mincpus" in odd:

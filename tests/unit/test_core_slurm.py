@@ -238,6 +238,14 @@ def test_refusals_count_what_each_node_lacks() -> None:
     )
 
 
+def test_a_partitions_bound_is_not_striven_for() -> None:
+    core = peer()
+    assert [s[0] for s in placed(core, ntasks=2, cap_nodes=3)] == [0]
+    assert [s[0] for s in placed(core, ntasks=20, cap_nodes=3)] == [0, 1]
+    refusal = core.can_ever(core.request(partition=0, ntasks=49, cap_nodes=3))
+    assert isinstance(refusal, Refusal)
+
+
 # --- which node, which GPUs
 
 
