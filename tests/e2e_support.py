@@ -80,6 +80,17 @@ class LocalCluster:
     def up(self) -> str:
         return self.gsched("up", "-v", *self.options).stdout
 
+    def __enter__(self) -> LocalCluster:
+        try:
+            self.up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Takes the cluster down and removes it; fails if that does not work."""
         try:

@@ -13,10 +13,8 @@ from e2e_support import BIN, TEST_USER, LocalCluster, prefix
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[LocalCluster]:
     """Four simulated nodes of 16 CPUs and 8 GPUs each. Tests leave no job and no drained node."""
-    made = LocalCluster("--simulate", "peer", "--set", "KillWait=2")
-    made.up()
-    yield made
-    made.close()
+    with LocalCluster("--simulate", "peer", "--set", "KillWait=2") as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -136,10 +136,9 @@ def kill(cluster: LocalCluster, victim: str, rng: random.Random) -> str:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    made = LocalCluster("--simulate", SHAPE, "--set", "MinJobAge=3600", "--set", "KillWait=2")
-    made.up()
-    yield made
-    made.close()
+    options = ["--simulate", SHAPE, "--set", "MinJobAge=3600", "--set", "KillWait=2"]
+    with LocalCluster(*options) as made:
+        yield made
 
 
 @pytest.mark.parametrize("number", range(SEED, SEED + ROUNDS))

@@ -22,10 +22,8 @@ from gsched.wire.messages import Done, SubmitJob
 @pytest.fixture
 def small() -> Iterator[LocalCluster]:
     """A cluster that the test may break."""
-    made = LocalCluster("--nodes", "1", "--simulate", "peer", "--set", "KillWait=2")
-    made.up()
-    yield made
-    made.close()
+    with LocalCluster("--nodes", "1", "--simulate", "peer", "--set", "KillWait=2") as made:
+        yield made
 
 
 def pids(cluster: LocalCluster) -> dict[str, int]:
@@ -158,14 +156,10 @@ def test_a_sites_configuration_runs_here(tmp_path: Path) -> None:
         "NodeName=big[1-2] NodeAddr=10.0.0.[2-3] CPUs=8 RealMemory=8000 Gres=gpu:a100:2\n"
         "PartitionName=prod Nodes=ALL Default=YES MaxTime=60\n"
     )
-    made = LocalCluster("--conf", str(tmp_path))
-    try:
-        made.up()
+    with LocalCluster("--conf", str(tmp_path)) as made:
         job_id = made.sbatch("-N2", "--gres=gpu:a100:2", "--wrap", 'echo "$SLURM_JOB_NODELIST"')
         assert made.ended(job_id).state is JobState.COMPLETED
         assert made.output(job_id) == "big[1-2]\n"
-    finally:
-        made.close()
 
 
 def test_the_default_cluster_is_found_without_a_variable(cluster: LocalCluster) -> None:
@@ -180,13 +174,9 @@ def test_the_default_cluster_is_found_without_a_variable(cluster: LocalCluster) 
 def test_a_jobs_memory_is_limited(tmp_path: Path) -> None:
     if not os.access("/sys/fs/cgroup/memory", os.W_OK):
         pytest.skip("the memory control group cannot be used here")
-    made = LocalCluster("--nodes", "1", "--simulate", "dgx-1v")
-    try:
-        made.up()
+    with LocalCluster("--nodes", "1", "--simulate", "dgx-1v") as made:
         eat = f"{sys.executable} -c 'x = bytearray(300 << 20)'"
         job = made.ended(made.sbatch("--mem=64", "-o", "/dev/null", "--wrap", f"exec {eat}"))
         assert job.state is JobState.OUT_OF_MEMORY
         job = made.ended(made.sbatch("--mem=600", "-o", "/dev/null", "--wrap", f"exec {eat}"))
         assert job.state is JobState.COMPLETED
-    finally:
-        made.close()

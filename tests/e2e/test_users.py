@@ -60,10 +60,8 @@ def test_only_administrators_drain_nodes(cluster: LocalCluster, other_user: str)
 
 @pytest.fixture(scope="module")
 def own_cluster(other_user: str) -> Iterator[LocalCluster]:
-    made = LocalCluster("--nodes", "2", "--simulate", "peer", user=other_user)
-    made.up()
-    yield made
-    made.close()
+    with LocalCluster("--nodes", "2", "--simulate", "peer", user=other_user) as made:
+        yield made
 
 
 @pytest.mark.root
