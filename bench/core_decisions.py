@@ -91,8 +91,8 @@ def decisions(nodes: int, out: dict[str, float]) -> None:
         ("4 CPUs", cpu, 200),
     ):
         assert isinstance(core.place(req), Placement), name
-        inside = statistics.median(core.time_place(req, repeat) for _ in range(5))
-        out[f"{nodes} nodes: {name}, core, us"] = inside / 1e3
+        inside = median(lambda req=req, repeat=repeat: core.repeat_place(req, repeat)) / repeat
+        out[f"{nodes} nodes: {name}, core, us"] = inside * 1e6
         out[f"{nodes} nodes: {name}, api, us"] = api(core, req, max(repeat // 4, 50))
     core.place(never)
     out[f"{nodes} nodes: refusal with counted reasons, api, us"] = api(core, never, 20)

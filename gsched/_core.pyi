@@ -255,8 +255,9 @@ class Core:
         are respected too. Cost: candidates; a refusal costs nodes.
         """
 
-    def time_place(self, req: int, repeat: int) -> float:
-        """CPU nanoseconds per placement inside the core, over `repeat` of them: for benchmarks."""
+    def repeat_place(self, req: int, repeat: int) -> int:
+        """Place a request `repeat` times without the GIL and forget the answers: for benchmarks of
+        the core alone. How often it fitted."""
 
     def queue_add(
         self,
