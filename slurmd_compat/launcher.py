@@ -2,7 +2,7 @@
 
 SPOOL/job00017/slurm_script     what the user submitted; the user may read and run it
 SPOOL/job00017/environment      what was submitted with it
-SPOOL/job00017/spec status ctl  stepd's own (see stepd.c)
+SPOOL/job00017/status ctl       stepd's own (see stepd.c)
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from slurmd_compat.stepd import Status, encode_spec, read_status
 
 SCRIPT = "slurm_script"
 ENVIRONMENT = "environment"
-SPEC = "spec"
 
 #: what a job's rlimits may be called -> stepd's word for it
 _RLIMITS = {
@@ -160,20 +159,38 @@ class Launcher:
         try:
             submitted = (directory / ENVIRONMENT).read_bytes()
             spec = encode_spec(self._spec(record, directory, submitted, grant))
-            _write(directory / SPEC, spec, 0o600)
         except (OSError, ValueError) as error:
-            raise LaunchError(f"could not write the job's files: {error}") from None
+            raise LaunchError(f"could not prepare the job's start: {error}") from None
+        try:
+            # In memory: only the supervisor reads it, once, and a file is dear to make.
+            spec_fd = os.memfd_create("spec", os.MFD_CLOEXEC)
+        except OSError as error:
+            raise LaunchError(f"could not prepare the job's start: {error.strerror}") from None
+        try:
+            _write_all(spec_fd, spec)
+            os.lseek(spec_fd, 0, os.SEEK_SET)
+            return self._start(key, directory, spec_fd)
+        except OSError as error:
+            raise LaunchError(f"could not prepare the job's start: {error.strerror}") from None
+        finally:
+            os.close(spec_fd)
+
+    def _start(self, key: Key, directory: Path, spec_fd: int) -> Step:
         ours, theirs = socket.socketpair()
         try:
             # A descriptor put in its own place would keep its close-on-exec flag.
             fd = 3 if theirs.fileno() != 3 else 4
             pid = os.posix_spawn(
                 self.stepd,
-                [self.stepd, str(directory), str(fd)],
+                [self.stepd, str(directory), str(fd), "-"],
                 {"PATH": "/usr/bin:/bin", "TZ": os.environ.get("TZ", "")}
                 if "TZ" in os.environ
                 else {"PATH": "/usr/bin:/bin"},
-                file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), fd)],
+                file_actions=[
+                    # First: its number may be the one that the next takes.
+                    (os.POSIX_SPAWN_DUP2, spec_fd, 0),
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), fd),
+                ],
                 setsigmask=(),
                 setsigdef=(signal.SIGPIPE, signal.SIGCHLD),
             )
@@ -341,8 +358,12 @@ def _write(path: Path, data: bytes, mode: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(path, flags, mode)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
+        _write_all(fd, data)
     finally:
         os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

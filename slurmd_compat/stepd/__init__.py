@@ -1,7 +1,8 @@
 """The supervisor of a step: a small C program that lies beside this file, and how to talk to it.
 
-Layout of a step's directory: `spec` (written here, read by stepd), `status` (written by stepd),
-`ctl` (its control socket). stepd.c says what the commands and events are.
+What it is to run reaches it through its standard input, or as a file `spec` in the directory of
+the step. There it keeps `status` and, when nobody follows it any more, `ctl` (its control socket).
+stepd.c says what the commands and events are.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ def read_status(directory: Path) -> Status | None:
     except OSError:
         return None
     status = Status()
-    for line in text.splitlines():
+    # A last line without its end is still being written, or was never finished.
+    for line in text.split("\n")[:-1]:
         status.feed(line)
     return status

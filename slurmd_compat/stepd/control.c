@@ -14,35 +14,80 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-int control_claim(void)
+void control_start(struct control *c)
 {
-    int fd = open("status", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
+    *c = (struct control){.listener = -1, .status = -1};
+    for (int i = 0; i < CLIENTS_MAX; i++)
+        c->clients[i].fd = -1;
+}
+
+/* Appends to the record. A line that could be written only in part (a full disk) is ended by the
+ * next one, so that it spoils nothing but itself. */
+static int append(struct control *c, const char *text, size_t n)
+{
+    char all[1400];
+    size_t skip = c->torn ? 1 : 0;
+    if (c->status < 0 || n + skip > sizeof all)
+        return -1;
+    all[0] = '\n';
+    memcpy(all + skip, text, n);
+    ssize_t wrote = write(c->status, all, n + skip);
+    if (wrote == (ssize_t)(n + skip))
+        c->torn = false;
+    else if (wrote > 0)
+        c->torn = true;
+    return wrote == (ssize_t)(n + skip) ? 0 : -1;
+}
+
+int control_claim(struct control *c)
+{
+    c->status = open("status", O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+    if (c->status < 0)
         return -1;
     char text[64];
     int n =
         snprintf(text, sizeof text, "stepd %d %d\nstate starting\n", STEPD_VERSION, (int)getpid());
-    int rc = write(fd, text, (size_t)n) == n ? 0 : -1;
-    close(fd);
-    return rc;
+    return append(c, text, (size_t)n);
 }
 
 int control_open(struct control *c)
 {
+    c->wanted = false;
+    if (c->listener >= 0)
+        return 0;
     struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = "ctl"};
-    for (int i = 0; i < CLIENTS_MAX; i++)
-        c->clients[i].fd = -1;
-    c->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     mode_t old = umask(0177);
-    int rc = c->listener < 0 ? -1 : bind(c->listener, (struct sockaddr *)&a, sizeof a);
+    int rc = fd < 0 ? -1 : bind(fd, (struct sockaddr *)&a, sizeof a);
     umask(old);
-    return rc ? -1 : listen(c->listener, 8);
+    if (rc == 0 && listen(fd, 8) == 0) {
+        c->listener = fd;
+        return 0;
+    }
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    if (rc == 0)
+        unlink("ctl"); /* bound, but nobody would be heard: another try must be possible */
+    errno = error;
+    return -1;
 }
 
-static void drop(struct client *k)
+void control_close(struct control *c)
+{
+    if (c->listener >= 0)
+        unlink("ctl");
+}
+
+static void drop(struct control *c, struct client *k)
 {
     close(k->fd);
     k->fd = -1;
+    bool any = false;
+    for (int i = 0; i < CLIENTS_MAX; i++)
+        any = any || c->clients[i].fd >= 0;
+    if (!any)
+        c->wanted = true; /* whoever follows us next must find us */
 }
 
 void control_adopt(struct control *c, int fd)
@@ -69,15 +114,15 @@ void control_accept(struct control *c)
         control_adopt(c, fd);
 }
 
-static void send_text(struct client *k, const char *text, size_t n)
+static void send_text(struct control *c, struct client *k, const char *text, size_t n)
 {
     if (k->fd < 0)
         return;
     if (send(k->fd, text, n, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)n)
-        drop(k); /* gone, or does not read: it can come back and ask; we wait for nobody */
+        drop(c, k); /* gone, or does not read: it can come back and ask; we wait for nobody */
 }
 
-void control_reply(struct client *k, const char *fmt, ...)
+void control_reply(struct control *c, struct client *k, const char *fmt, ...)
 {
     char text[256];
     va_list ap;
@@ -85,15 +130,15 @@ void control_reply(struct client *k, const char *fmt, ...)
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (n > 0)
-        send_text(k, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+        send_text(c, k, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
 
-int control_line(struct client *k, char out[LINE_MAX_BYTES], bool fresh)
+int control_line(struct control *c, struct client *k, char out[LINE_MAX_BYTES], bool fresh)
 {
     if (fresh) {
         ssize_t n = recv(k->fd, k->line + k->used, sizeof k->line - k->used, MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-            drop(k);
+            drop(c, k);
             return -1;
         }
         k->used += n > 0 ? (size_t)n : 0;
@@ -101,9 +146,9 @@ int control_line(struct client *k, char out[LINE_MAX_BYTES], bool fresh)
     char *end = memchr(k->line, '\n', k->used);
     if (!end) {
         if (k->used == sizeof k->line) {
-            control_reply(k, "error line too long\n");
+            control_reply(c, k, "error line too long\n");
             if (k->fd >= 0)
-                drop(k);
+                drop(c, k);
             return -1;
         }
         return 0;
@@ -135,31 +180,23 @@ static int lines(const struct record *r, const char *only, char *out, size_t siz
     return (int)(n < size ? n : size - 1);
 }
 
-void control_history(struct client *k, const struct record *r)
+void control_history(struct control *c, struct client *k, const struct record *r)
 {
     char text[1024];
     int n = lines(r, NULL, text, sizeof text);
     if (n > 0)
-        send_text(k, text, (size_t)n);
+        send_text(c, k, text, (size_t)n);
 }
 
 void control_publish(struct control *c, const struct record *r, const char *event)
 {
     char text[1200];
-    int n = snprintf(text, sizeof text, "stepd %d %d\nstate %s\n", STEPD_VERSION, (int)getpid(),
-                     r->state);
-    n += lines(r, NULL, text + n, sizeof text - (size_t)n);
-    int fd = open("status.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        bool whole = write(fd, text, (size_t)n) == n;
-        close(fd);
-        if (whole && rename("status.tmp", "status"))
-            whole = false; /* the old record stays; followers still hear of it below */
-    }
+    int n = event ? lines(r, event, text, sizeof text) : 0;
+    int all = n + snprintf(text + n, sizeof text - (size_t)n, "state %s\n", r->state);
+    append(c, text, (size_t)all); /* where that fails, followers still hear of it */
     if (!event)
         return;
-    n = lines(r, event, text, sizeof text);
     for (int i = 0; i < CLIENTS_MAX; i++)
         if (c->clients[i].fd >= 0 && c->clients[i].watch)
-            send_text(&c->clients[i], text, (size_t)n);
+            send_text(c, &c->clients[i], text, (size_t)n);
 }

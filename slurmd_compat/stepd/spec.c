@@ -186,7 +186,7 @@ static char *slurp(const char *path, size_t *len, char why[TEXT_MAX])
 {
     struct stat st;
     char *data = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : 0;
     if (fd < 0 || fstat(fd, &st)) {
         snprintf(why, TEXT_MAX, "spec: %s", strerror(errno));
         goto out;

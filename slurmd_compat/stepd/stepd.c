@@ -1,8 +1,10 @@
-/* stepd DIR [EVENTFD]: runs the step described by DIR/spec and stays with it until its last process
- * is gone. `stepd --check SPEC` only reads a spec and says what is wrong with it.
+/* stepd DIR [EVENTFD [-]]: runs the step described by DIR/spec ("-": by what standard input holds)
+ * and stays with it until its last process is gone. `stepd --check SPEC` only reads a spec and says
+ * what is wrong with it.
  *
- * DIR/status   what has happened, replaced as a whole at each stage
- * DIR/ctl      control socket, one command a line:
+ * DIR/status   what has happened, one line each, appended; a later line overrides
+ * DIR/ctl      control socket; made when there is no follower (any more), and on SIGUSR1: a new file
+ *              is dear where many were removed lately (ext4). One command a line:
  *                ping                    -> state STATE pid PID
  *                watch                   -> the events so far, then each as it happens
  *                kill CAUSE              SIGCONT+SIGTERM to all, killwait, SIGKILL
@@ -251,42 +253,44 @@ static long number(const char *text)
 static void command(struct step *t, struct client *k, char *line)
 {
     const struct record *r = &t->record;
+    struct control *c = &t->control;
     char *rest = NULL, *word = strtok_r(line, " ", &rest), *one = strtok_r(NULL, " ", &rest),
          *two = strtok_r(NULL, " ", &rest);
     if (!word)
         word = "";
     if (!strcmp(word, "ping") && !one) {
-        control_reply(k, "state %s pid %d\n", r->state, (int)r->pid);
+        control_reply(c, k, "state %s pid %d\n", r->state, (int)r->pid);
     } else if (!strcmp(word, "watch") && !one) {
-        control_history(k, r);
+        control_history(c, k, r);
         k->watch = true;
     } else if ((!strcmp(word, "kill") || !strcmp(word, "kill9")) && one && !two) {
-        control_reply(k, "ok\n");
+        control_reply(c, k, "ok\n");
         begin_kill(t, one, word[4] == '9');
     } else if (!strcmp(word, "signal") && one && two) {
         long sig = number(one);
         if (sig < 1 || sig > SIGRTMAX || (strcmp(two, "batch") && strcmp(two, "all")))
-            control_reply(k, "error signal takes a number of 1 to %d and batch or all\n", SIGRTMAX);
+            control_reply(c, k, "error signal takes a number of 1 to %d and batch or all\n",
+                          SIGRTMAX);
         else if (r->ended)
-            control_reply(k, "error the step has ended\n");
+            control_reply(c, k, "error the step has ended\n");
         else {
             if (*two == 'a')
                 procs_signal(&t->spec, t->helper, (int)sig, 0);
             else
                 kill(t->main_pid, (int)sig);
-            control_reply(k, "ok\n");
+            control_reply(c, k, "ok\n");
         }
     } else if (!strcmp(word, "limit") && one && !two) {
         long seconds = number(one);
         if (seconds < 0)
-            control_reply(k, "error limit takes seconds\n");
+            control_reply(c, k, "error limit takes seconds\n");
         else {
             if (!r->ended && t->phase == RUNNING)
                 set_limit(t, seconds);
-            control_reply(k, "ok\n");
+            control_reply(c, k, "ok\n");
         }
     } else {
-        control_reply(k, "error unknown command\n");
+        control_reply(c, k, "error unknown command\n");
     }
 }
 
@@ -341,8 +345,10 @@ static void live(struct step *t, int signals)
             usleep(RETRY_MIN_MS * 1000); /* out of kernel memory: not a reason to let the step go */
         if (p[0].revents) {
             struct signalfd_siginfo si[8];
-            while (read(signals, si, sizeof si) > 0)
-                ;
+            for (ssize_t got; (got = read(signals, si, sizeof si)) > 0;)
+                for (size_t i = 0; i < (size_t)got / sizeof *si; i++)
+                    if (si[i].ssi_signo == SIGUSR1)
+                        t->control.wanted = true;
         }
         if (t->report >= 0 && p[2].revents)
             read_report(t);
@@ -352,13 +358,15 @@ static void live(struct step *t, int signals)
             bool fresh = true;
             if (!p[i].revents || k->fd < 0)
                 continue;
-            while (k->fd >= 0 && control_line(k, line, fresh) == 1) {
+            while (k->fd >= 0 && control_line(&t->control, k, line, fresh) == 1) {
                 fresh = false;
                 command(t, k, line);
             }
         }
         if (p[1].revents)
             control_accept(&t->control);
+        if (t->control.wanted)
+            control_open(&t->control);
         on_time(t);
         bool before = t->record.ended;
         if (reap(t))
@@ -454,33 +462,39 @@ int main(int argc, char **argv)
         spec_free(&t.spec);
         return rc ? 1 : 0;
     }
-    if (argc == 3 && ((eventfd = (int)number(argv[2])) < 3 || fcntl(eventfd, F_GETFD) < 0)) {
+    if (argc >= 3 && ((eventfd = (int)number(argv[2])) < 3 || fcntl(eventfd, F_GETFD) < 0)) {
         fprintf(stderr, "stepd: not an open descriptor above 2: %s\n", argv[2]);
         return 2;
     }
-    if (argc < 2 || argc > 3 || *argv[1] == '-') {
-        fprintf(stderr, "usage: stepd DIR [EVENTFD]\n");
+    bool piped = argc == 4 && !strcmp(argv[3], "-");
+    if (argc < 2 || argc > 4 || *argv[1] == '-' || (argc == 4 && !piped)) {
+        fprintf(stderr, "usage: stepd DIR [EVENTFD [-]]\n");
         return 2;
     }
     if (chdir(argv[1])) {
         fprintf(stderr, "stepd: %s: %s\n", argv[1], strerror(errno));
         return 2;
     }
+    int loaded = piped ? spec_load(&t.spec, NULL, why) : 0; /* before standard input is let go */
     int signals = settle(eventfd);
     t.record.state = "starting";
     t.record.cause = "none";
     t.report = -1;
-    if (control_claim())
+    control_start(&t.control);
+    if (control_claim(&t.control))
         return errno == EEXIST ? 3 : 2; /* never a second run of the same attempt */
-    int bound = control_open(&t.control), error = errno;
+    int bound = 0, error = 0;
     if (eventfd > 2) {
         control_adopt(&t.control, eventfd);
         t.control.clients[0].watch = true;
+    } else {
+        bound = control_open(&t.control);
+        error = errno;
     }
     int rc = 1;
     if (signals < 0 || bound) {
         snprintf(why, sizeof why, "control socket: %s", strerror(error));
-    } else if (spec_load(&t.spec, "spec", why) == 0) {
+    } else if ((loaded = piped ? loaded : spec_load(&t.spec, "spec", why)) == 0) {
         if (launch(&t) == 0)
             rc = 0;
         else
@@ -500,7 +514,7 @@ int main(int argc, char **argv)
     t.record.released = true;
     t.record.state = "released";
     control_publish(&t.control, &t.record, "released");
-    unlink("ctl");
+    control_close(&t.control);
     spec_free(&t.spec);
     return rc;
 }

@@ -58,7 +58,8 @@ struct spec {
     size_t nlimits;
 };
 
-/* spec.c: 0, or -1 with a sentence in why. spec_load reads the file `path`. */
+/* spec.c: 0, or -1 with a sentence in why. spec_load reads the file `path`; NULL:
+ * standard input. */
 int spec_load(struct spec *s, const char *path, char why[TEXT_MAX]);
 void spec_trim(struct spec *s); /* frees what only the child needed: argv, environment, groups */
 void spec_free(struct spec *s);
@@ -96,21 +97,27 @@ struct client {
     char line[LINE_MAX_BYTES];
 };
 struct control {
-    int listener;
+    int listener; /* -1: not made */
+    int status;   /* the record, for appending */
+    bool torn;    /* the last line of the record lacks its end */
+    bool wanted;  /* make the control socket at the next turn */
     struct client clients[CLIENTS_MAX];
 };
-int control_claim(
-    void); /* creates the status file; -1 with errno EEXIST if the step was begun before */
+void control_start(struct control *c);
+/* Creates the status file; -1 with errno EEXIST if the step was begun before. */
+int control_claim(struct control *c);
 int control_open(struct control *c); /* binds ctl in the working directory; -1 with errno */
+void control_close(struct control *c);
 void control_adopt(struct control *c, int fd);
 void control_accept(struct control *c);
 /* Reads what a client sent; 1 and one line in out, 0 nothing complete yet, -1 gone (closed here).
  */
-int control_line(struct client *k, char out[LINE_MAX_BYTES], bool fresh);
-void control_reply(struct client *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void control_history(struct client *k, const struct record *r);
-/* Writes the status file, then sends the event (one of: started failed ended released; NULL none)
- * to the watchers. */
+int control_line(struct control *c, struct client *k, char out[LINE_MAX_BYTES], bool fresh);
+void control_reply(struct control *c, struct client *k, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void control_history(struct control *c, struct client *k, const struct record *r);
+/* Appends the event (one of: started failed ended released; NULL none) and the state to the status
+ * file, then sends the event to the watchers. */
 void control_publish(struct control *c, const struct record *r, const char *event);
 
 int64_t now_ms(void); /* monotonic */

@@ -54,6 +54,21 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(target, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 
 
+def dial(place: Path) -> socket.socket:
+    """A connection to a supervisor's control socket, which may be about to be made."""
+    end = time.monotonic() + 20
+    while True:
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        s.settimeout(20)
+        try:
+            s.connect(f"{place}/ctl")
+            return s
+        except OSError:
+            s.close()
+            assert time.monotonic() < end, "there is no control socket"
+            time.sleep(0.01)
+
+
 class Step:
     """One supervisor, its event socket, and what came over it."""
 
@@ -90,10 +105,8 @@ class Step:
         self.events.sendall(text.encode() + b"\n")
 
     def connect(self) -> socket.socket:
-        s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        s.settimeout(10)
-        s.connect(f"{self.dir}/ctl")
-        return s
+        os.kill(self.pid, signal.SIGUSR1)
+        return dial(self.dir)
 
     def finish(self) -> Status:
         self.until("released")
@@ -450,9 +463,7 @@ def test_survives_its_parent_and_is_adopted(binary: Path, tmp_path: Path) -> Non
     assert subprocess.run([sys.executable, "-c", code]).returncode == -9
     status = read_status(place)
     assert status is not None and status.state == "running" and alive(status.pid)
-    with socket.socket(socket.AF_UNIX) as ctl:
-        ctl.settimeout(20)
-        ctl.connect(f"{place}/ctl")
+    with dial(place) as ctl:
         ctl.sendall(b"watch\n")
         assert ctl.recv(100) == f"started {status.pid}\n".encode()
         (tmp_path / "go").touch()
@@ -496,6 +507,37 @@ def test_a_bad_spec_is_a_recorded_failure(
     assert status.failed is not None and says in status.failed[1]
 
 
+def test_a_record_cut_off_in_the_middle_of_a_line_is_read_without_it(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("stepd 1 7\nstate running\nstarted 77\nended 256 none 1")
+    assert read_status(tmp_path) == Status(stepd_pid=7, state="running", pid=77)
+    (tmp_path / "status").write_text("stepd 1 7\nstarted 77\nend\nended 256 none 1 2 3 4\n")
+    status = read_status(tmp_path)
+    assert status is not None and status.wstatus == 256 and status.elapsed_ms == 4
+
+
+def test_what_to_run_may_come_through_standard_input(binary: Path, tmp_path: Path) -> None:
+    records: list[tuple[str, str | int]] = [
+        ("arg", "/bin/sh"),
+        ("arg", "-c"),
+        ("arg", f"echo here > {tmp_path}/out"),
+        ("uid", os.getuid()),
+        ("gid", os.getgid()),
+    ]
+    place = tmp_path / "step"
+    place.mkdir()
+    code = (
+        "import os,socket,sys\na,b=socket.socketpair()\nos.set_inheritable(b.fileno(),True)\n"
+        f"pid=os.posix_spawn('{binary}',['stepd','{place}',str(b.fileno()),'-'],dict(os.environ))\n"
+        "sys.exit(os.waitpid(pid,0)[1])"
+    )
+    with open(tmp_path / "spec", "w+b") as spec:
+        spec.write(encode_spec(records))
+        spec.seek(0)
+        assert subprocess.run([sys.executable, "-c", code], stdin=spec).returncode == 0
+    assert (tmp_path / "out").read_text() == "here\n"
+    assert {path.name for path in place.iterdir()} == {"status"}
+
+
 def test_unknown_words_get_an_error_and_change_nothing(start: Start) -> None:
     step = start("echo up; while [ ! -e stop ]; do sleep 0.02; done")
     wait_for(step.out / "o")
@@ -514,6 +556,7 @@ def test_other_users_may_not_control_it(binary: Path) -> None:
     for begin in starter(binary, nobody=True):
         step = begin("sleep 300")
         step.until("started")
+        step.connect().close()
         for path in (step.dir, step.dir.parent):
             path.chmod(0o755)
         (step.dir / "ctl").chmod(0o666)
