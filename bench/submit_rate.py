@@ -1,11 +1,13 @@
-"""Durable submissions per second through the wire protocol: 8 client processes, one controller.
+"""Durable submissions per second through the wire protocol, 8 client processes; Slurm's beside it.
 
     python bench/submit_rate.py [--jobs 4000] [--clients 8] [--script 4096] [--variables 60]
+                                [--runs 3] [--slurm-jobs 500] [--only gsched|slurm]
 
 Starts a controller and frontends in a directory of its own (no nodes: nothing starts), submits
 4 KB scripts with environments of 60 variables, and prints submissions per second, the controller's
 CPU per submission, its memory, how long it takes to start again with them, and the time of an
-answer on the idle controller. Every submission is synced to disk before it is answered.
+answer on the idle controller. Every submission is synced to disk before it is answered. Slurm's
+rate is that of 8 concurrent loops of `sbatch --hold` with a script and an environment as large.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from sides import Row, Slurm, load, open_sides, report, show
 from wire_support import Daemons, until
 
 from gsched.client import Client
@@ -78,7 +81,7 @@ def client_main(
 
 def run(
     daemons: Daemons, controller: int, workers: list[int], options: argparse.Namespace, window: int
-) -> None:
+) -> float:
     barrier = multiprocessing.Barrier(options.clients + 1)
     processes = [
         multiprocessing.Process(
@@ -101,8 +104,26 @@ def run(
     print(
         f"{options.clients} clients, {how}: {count / took:8.0f} submissions/s, "
         f"CPU each: "
-        f"controller {cpu / count * 1e6:.0f} us, frontends {front / count * 1e6:.0f} us"
+        f"controller {cpu / count * 1e6:.0f} us, frontends {front / count * 1e6:.0f} us; {load()}",
+        flush=True,
     )
+    return count / took
+
+
+def slurm(side: Slurm, options: argparse.Namespace) -> list[float]:
+    """Submissions per second of each run."""
+    body = b"python train.py --lr 0.001 --batch 64 --out /scratch/run/output\n"
+    script = side.script((body * (options.script // len(body) + 1))[: options.script].decode())
+    for v in range(options.variables):
+        side.env[f"VARIABLE_{v}"] = f"/opt/software/some/path/{v % 7}/bin:{v}"
+    rates = []
+    for _ in range(options.runs):
+        began = time.perf_counter()
+        side.submit_many(options.slurm_jobs, "--hold", "-n1", "-t", "10", "-o", "/dev/null", script)
+        rates.append(options.slurm_jobs / (time.perf_counter() - began))
+        print(f"slurm, 8 loops of sbatch: {rates[-1]:.0f} submissions/s; {load()}", flush=True)
+    side.run("scancel", "-u", side.env["USER"])
+    return rates
 
 
 def main() -> None:
@@ -111,7 +132,33 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--script", type=int, default=4096)
     parser.add_argument("--variables", type=int, default=60)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--slurm-jobs", type=int, default=500)
+    parser.add_argument("--only", default="")
     options = parser.parse_args()
+    ours: dict[int, list[float]] = {1: [], 64: []}
+    if options.only in ("", "gsched"):
+        measure(options, ours)
+    theirs: list[float] = []
+    if options.only in ("", "slurm"):
+        found = open_sides("slurm", lambda side: slurm(side, options))  # type: ignore[arg-type]
+        theirs = found.get("slurm", [])  # type: ignore[assignment]
+    rows = []
+    for window, how, goal in ((1, "one at a time", ">= 4"), (64, "64 under way each", "")):
+        values = ours[window]
+        ratio = (
+            f"{statistics.median(values) / statistics.median(theirs):.1f}"
+            if values and theirs
+            else ""
+        )
+        what = f"durable submissions/s, {options.clients} clients, {how} (Slurm: `sbatch`)"
+        cells = [show(side, 0) if side else "" for side in (values, theirs)]
+        rows.append(Row(what, cells[0], cells[1], ratio, goal))
+    report(rows)
+
+
+def measure(options: argparse.Namespace, rates: dict[int, list[float]]) -> None:
+    """The side of gsched."""
     daemons = Daemons()
     try:
         controller = daemons.controller()
@@ -123,8 +170,9 @@ def main() -> None:
                 client.call(Ping())
                 times.append(time.perf_counter() - began)
             print(f"answer of the idle controller: median {statistics.median(times) * 1e6:.0f} us")
-        run(daemons, controller.pid, workers, options, 1)
-        run(daemons, controller.pid, workers, options, 64)
+        for window in (1, 64):
+            for _ in range(options.runs):
+                rates[window].append(run(daemons, controller.pid, workers, options, window))
         with daemons.client() as client:
             status = client.status()
             jobs = status.next_job_id - 1
