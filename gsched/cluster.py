@@ -64,16 +64,19 @@ class Cluster:
         self._row: dict[int, tuple[int, str]] = {}
         self._rows: dict[int, list[int]] = {}
         self._last_key = 0
-        #: job id -> tasks of an array that may still start under it (1: not an array)
-        self._tasks: dict[int, int] = {}
         #: job id -> request classes it holds a reference to, one for each partition
         self._requests: dict[int, list[int]] = {}
+        #: job id -> its time limit in seconds
+        self._limit: dict[int, int] = {}
         #: job id -> key of its allocation in the core
         self._alloc_key: dict[int, int] = {}
         #: job id -> reason word while its rows are held
         self._parked: dict[int, str] = {}
         #: array id -> group in the core, for its throttle; groups that may be used again
         self._group: dict[int, int] = {}
+        #: job id -> group of its rows where several partitions would each start it
+        self._unit: dict[int, int] = {}
+        self._groups = 0
         self._spare_groups: list[int] = []
         #: begin times to come
         self._begins: list[int] = []
@@ -254,7 +257,12 @@ class Cluster:
         rows: list[int] = []
         requests: list[int] = []
         parked = ""
-        for partition in job.spec.partitions or (job.partition,):
+        partitions = job.spec.partitions or (job.partition,)
+        unit = -1
+        if len(partitions) > 1:
+            # A pass may find room for it in each of them: it starts once.
+            unit = self._unit[job.id] = self._new_group(tasks)
+        for partition in partitions:
             try:
                 req = self._request(job.spec.shape, partition)
             except (ValueError, KeyError):
@@ -279,6 +287,7 @@ class Cluster:
                     job.spec.begin,
                     held=1 if why else 0,
                     group=self._group.get(job.array_job_id, -1) if job.array_job_id else -1,
+                    unit=unit,
                 )
                 self._row[key] = (job.id, partition)
                 rows.append(key)
@@ -288,7 +297,7 @@ class Cluster:
         if job.spec.begin:
             heapq.heappush(self._begins, job.spec.begin)
         self._rows[job.id] = rows
-        self._tasks[job.id] = tasks
+        self._limit[job.id] = job.time_limit
         self._requests[job.id] = requests
 
     def _why_parked(self, job: Job, partition: str) -> str:
@@ -317,9 +326,12 @@ class Cluster:
             if self._row.pop(key, None) is not None:
                 self._core.queue_remove(key)
         self._parked.pop(job_id, None)
-        self._tasks.pop(job_id, None)
+        self._limit.pop(job_id, None)
         for req in self._requests.pop(job_id, ()):
             self._core.drop_request(req)
+        unit = self._unit.pop(job_id, -1)
+        if unit >= 0:
+            self._spare_groups.append(unit)
 
     def queued(self, job_id: int) -> bool:
         return job_id in self._rows
@@ -334,9 +346,18 @@ class Cluster:
                 self._spare_groups.append(group)
             return
         if group is None:
-            group = self._spare_groups.pop() if self._spare_groups else len(self._group)
-            self._group[array_id] = group
+            self._group[array_id] = self._new_group(left)
+        else:
+            self._core.set_group(group, left)
+
+    def _new_group(self, left: int) -> int:
+        if self._spare_groups:
+            group = self._spare_groups.pop()
+        else:
+            group = self._groups
+            self._groups += 1
         self._core.set_group(group, left)
+        return group
 
     def due(self, now: int) -> bool:
         """Whether a begin time has come since the last call."""
@@ -423,11 +444,6 @@ class Cluster:
         starts: list[Placement] = []
         for start in decided.starts:
             job_id, partition = self._row.pop(start.key)
-            if not self._tasks[job_id]:
-                # Another partition of the same job was started in this very pass.
-                self._core.release(start.key)
-                continue
-            self._tasks[job_id] -= 1
             alloc = [
                 NodeAlloc(self.names[node], cpus, tasks, mem, gpus)
                 for node, cpus, tasks, mem, gpus in start.placement.nodes
@@ -437,7 +453,7 @@ class Cluster:
             if code != _core.STARTED:
                 self._changed[key] = code
         estimates = {r.key: r for r in decided.reservations}
-        verdicts = self._tell(estimates)
+        verdicts = self._tell(estimates, now)
         return Plan(
             starts=starts,
             verdicts=verdicts,
@@ -445,7 +461,7 @@ class Cluster:
             complete=not decided.more and not self._changed,
         )
 
-    def _tell(self, estimates: dict[int, Any]) -> list[Verdict]:
+    def _tell(self, estimates: dict[int, Any], now: int) -> list[Verdict]:
         verdicts = []
         # Reservations move at every pass: they are told anew each time.
         for key in estimates:
@@ -463,7 +479,7 @@ class Cluster:
                 verdict.start = kept.at
                 verdict.nodes = ",".join(self.names[share[0]] for share in kept.placement.nodes)
             if code in (_core.RESOURCES, _core.NODES_DOWN, _core.NEVER):
-                verdict.causes = self._causes(job_id)
+                verdict.causes = self._causes(job_id, now)
             verdicts.append(verdict)
         return verdicts
 
@@ -471,8 +487,8 @@ class Cluster:
         """The row that speaks for the job: the first that has not been started."""
         return next((key for key in self._rows[job_id] if key in self._row), 0)
 
-    def _causes(self, job_id: int) -> list[tuple[str, int, bool]]:
-        refusal = self._core.place(self._requests[job_id][0])
+    def _causes(self, job_id: int, now: int) -> list[tuple[str, int, bool]]:
+        refusal = self._core.place(self._requests[job_id][0], now, self._limit[job_id])
         if not isinstance(refusal, _core.Refusal):
             return []
         return [(reason.what, reason.nodes, reason.never) for reason in refusal.reasons]

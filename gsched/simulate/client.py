@@ -41,7 +41,7 @@ class Client:
 
     def submit(self, spec: JobSpec, duration: float, exit_code: int) -> None:
         """A job that runs for `duration` seconds and then exits with `exit_code`."""
-        script = f"{duration} {exit_code} {self._count}".encode()
+        script = f"#! {duration} {exit_code} {self._count}".encode()
         request_id = self._send(SubmitJob(spec, script, b"", "user", "group"))
         self._plans[request_id] = (duration, exit_code)
 

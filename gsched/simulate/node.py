@@ -241,7 +241,7 @@ class SimNode:
     # ---- steps ----------------------------------------------------------------------------------
 
     def _spawn(self, key: words.Key, record: words.Record) -> None:
-        duration, exit_code, _ = self.scripts[key].decode().split()
+        _, duration, exit_code, _ = self.scripts[key].decode().split()
         run = self.world.started(key.job_id, key.attempt, self.name, tuple(record.launch.gpu_uuids))
         limit = record.launch.limit_s
         length, wstatus, cause = float(duration), int(exit_code) << 8, ""

@@ -391,3 +391,16 @@ def test_each_end_is_one_fact_until_accounting_has_it() -> None:
     assert isinstance(b.write(AckOutbox(2), uid=1000), Refused)
     assert b.write(AckOutbox(1), uid=0).value == 2  # type: ignore[union-attr]
     assert b.write(AckOutbox(9), uid=0).value == 3  # type: ignore[union-attr]
+
+
+def test_a_job_for_several_partitions_starts_once_where_there_is_room() -> None:
+    b = Bench()
+    job = b.job(partitions=("debug", "gpu"), shape=Shape(gpus_per_node=1), time_limit=600)
+    other = b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=7), time_limit=600)
+    b.schedule()
+    assert job.state == JobState.RUNNING and job.partition == "debug"
+    assert other.state == JobState.RUNNING
+    both = b.job(array="0-3", partitions=("gpu", "debug"), shape=Shape(mem_per_node=10))
+    b.schedule()
+    tasks = [j for j in b.led.jobs.values() if j.array_job_id == both.id]
+    assert len(tasks) == 4 and all(j.state == JobState.RUNNING for j in tasks)
