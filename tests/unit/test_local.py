@@ -83,6 +83,8 @@ def test_two_clusters_share_no_port_and_no_gpu(tmp_path: Path) -> None:
         topology = json.loads((layout.etc / "nvml/node1.json").read_text())
         seen.append({gpu["uuid"] for gpu in topology["gpus"]})
     assert len(set(ports)) == 4
+    # Out of the range of outgoing connections: a node must not dial itself.
+    assert max(ports) < int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert not seen[0] & seen[1]
 
 
