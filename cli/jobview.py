@@ -138,6 +138,9 @@ class JobView:
             return f"RaisedSignal:{number}({_signal_text(number)})"
         if job.state.finished and not job.start_time and not job.reason:
             return self._waiting()
+        if job.held is not Hold.NONE and not job.state.finished:
+            # Told to wait when it is queued again.
+            return "JobHeldUser" if job.held is Hold.USER else "JobHeldAdmin"
         return job.reason or "None"
 
     def _waiting(self) -> str:
@@ -206,6 +209,8 @@ class JobView:
         job = self.job
         if job.state.finished:
             return job.end_time
+        if job.suspend_time and job.time_limit:
+            return job.suspend_time + job.time_limit - job.pre_suspend_s
         start = self.start
         return start + job.time_limit if start and job.time_limit else 0
 

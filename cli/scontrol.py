@@ -60,6 +60,7 @@ _KEYWORDS: dict[str, tuple[int, str, int, int]] = {
     "show": (3, "show", 1, 2),
     "shutdown": (8, "shutdown", 0, 1),
     "suspend": (2, "suspend", 1, -1),
+    "top": (3, "top", 1, -1),
     "uhold": (2, "uhold", 1, -1),
     "update": (1, "update", 1, -1),
     "verbose": (5, "verbose", 0, 0),
@@ -89,7 +90,6 @@ _MISSING = frozenset(
         "setdebugflags",
         "takeover",
         "token",
-        "top",
     }
 )
 #: seconds between two looks of wait_job

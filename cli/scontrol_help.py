@@ -31,7 +31,8 @@ Change:
   hold LIST                 keep waiting jobs back (uhold: so that their owner may release them)
   release LIST              let them go
   requeue LIST              run jobs again (requeuehold: and keep them back)
-  suspend LIST              resume LIST
+  suspend LIST              stop their processes (resume LIST: let them go on)
+  top LIST                  move jobs before the others of their owner
   reconfigure               read the configuration again
   shutdown                  end the daemons
 LIST is ids separated by commas; keywords may be cut short and in any case.

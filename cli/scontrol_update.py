@@ -35,6 +35,7 @@ JOB_FIELDS: dict[str, tuple[int, str]] = {
     "dependency": (1, "dependency"),
     "eligibletime": (2, "starttime"),
     "endtime": (2, "endtime"),
+    "exclusive": (4, "exclusive"),
     "excnodelist": (3, "excnodelist"),
     "extra": (3, "extra"),
     "features": (1, "features"),
@@ -60,17 +61,29 @@ JOB_FIELDS: dict[str, tuple[int, str]] = {
     "priority": (2, "priority"),
     "qos": (2, "qos"),
     "reboot": (3, "reboot"),
+    "reqcores": (4, "reqcores"),
     "reqnodelist": (8, "nodelist"),
+    "reqnodes": (8, "numnodes"),
+    "reqprocs": (4, "numtasks"),
+    "reqsockets": (4, "reqsockets"),
+    "reqthreads": (4, "reqthreads"),
     "requeue": (4, "requeue"),
     "reservationname": (3, "reservationname"),
     "shared": (2, "oversubscribe"),
     "stdout": (3, "stdout"),
     "starttime": (2, "starttime"),
     "switches": (5, "switches"),
-    "tasksperpode": (2, "taskspernode"),
+    "stderr": (4, "stderr"),
+    "stdin": (4, "stdin"),
+    "taskspernode": (2, "taskspernode"),
     "threadspec": (4, "threadspec"),
     "timelimit": (5, "timelimit"),
-    "wckey": (1, "wckey"),
+    "tresperjob": (7, "tresperjob"),
+    "trespernode": (7, "trespernode"),
+    "trespersocket": (7, "trespersocket"),
+    "trespertask": (7, "trespertask"),
+    "wait-for-switch": (4, "wait-for-switch"),
+    "wckey": (2, "wckey"),
     "workdir": (2, "workdir"),
 }
 #: fields of a node, the same way
@@ -158,7 +171,8 @@ def _pairs(
         # "priority+=5" and "timelimit-=10" add to what is there.
         sign = key[-1:] if key[-1:] in ("+", "-") else ""
         name = lookup(key.rstrip("+-"), table)
-        if name is None or not equals:
+        # "nice" alone is nice=100, as in Slurm.
+        if name is None or not (equals or name in ("nice", "name")):
             raise Stop(1, f"{_UNSUPPORTED_FIELD}{word}\nRequest aborted\n")
         fields[name] = sign + value
     if not fields:
@@ -256,13 +270,17 @@ def _named(word: str, reader: Reader) -> list[str]:
 
 
 def each_job(verb: str, words: Sequence[str], streams: Streams, reader: Reader) -> int:
-    """`requeue`, `requeuehold`, `suspend`, `resume`: lists of ids."""
+    """`requeue`, `requeuehold`, `suspend`, `resume`, `top`: lists of ids."""
     code = 0
+    fields: dict[str, str] = {}
     for word in words:
         if word.lower().startswith("state="):
             continue
+        if word.lower() == "incomplete" and verb.startswith("requeue"):
+            fields["incomplete"] = "1"
+            continue
         try:
-            reply = _call(reader, UpdateJob(_split(word), verb), word)
+            reply = _call(reader, UpdateJob(_split(word), verb, fields), word)
         except Stop as stop:
             streams.stderr.write(stop.text)
             code = stop.code

@@ -54,7 +54,7 @@ def _chosen(
             errors.append((text, DENIED))
             continue
         wanted = [found for found in mine if _matches(found.job, write)]
-        live = [found for found in wanted if not found.job.finished]
+        live = [found for found in wanted if not found.job.finished or _comes_back(found.job)]
         if wanted and not live:
             errors.append((text, FINISHED))
         chosen.extend((text, found) for found in live)
@@ -75,8 +75,22 @@ def _matches(job: Job, write: CancelJobs) -> bool:
     )
 
 
+def _comes_back(job: Job) -> bool:
+    """An attempt has ended, and the job is queued again once its nodes are free."""
+    return job.completing and job.requeue_after
+
+
 def _one(led: Ledger, job: Job, write: CancelJobs, uid: int, now: float, out: Outcome) -> str:
     kill = write.signum in (0, signal.SIGKILL) and write.target != "batch"
+    if job.finished:
+        if not kill:
+            return FINISHED
+        job.requeue_after = job.hold_after = False
+        job.cancelled_by = uid
+        jobs.move(job, JobState.CANCELLED)
+        job.reason = ""
+        led.put_job(job, out)
+        return ""
     if job.state == JobState.PENDING:
         if write.signum not in (0, signal.SIGKILL, signal.SIGTERM, signal.SIGCONT):
             return "Job is pending execution"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gsched.hostlist import compress
 from gsched.ledger import arrays, depend, outbox
 from gsched.ledger.outcome import Outcome
@@ -85,6 +87,7 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     job.configuring = True
     job.wstatus = 0
     job.usage = Usage()
+    job.suspend_time = job.pre_suspend_s = 0
     job.gpu_types = led.cluster.gpu_types(job.alloc)
     led.preparing[job.id] = now + led.config.batch_start_timeout
     led.put_job(job, out)
@@ -119,7 +122,7 @@ def send_prepare(led: Ledger, job: Job, index: int, now: float, out: Outcome) ->
         job=job,
         node_index=index,
         gpu_uuids=uuids,
-        limit_s=job.time_limit,
+        limit_s=job.time_limit + over_time(led, job) if job.time_limit else 0,
         cluster_name=led.config.cluster_name,
     )
     led.order(part.node, Prepare(0, launch, go=len(job.alloc) == 1), now, out)
@@ -222,6 +225,9 @@ def end(
         led.cluster.unqueue(job.id)
         depend.detach(led, job)
         out.view["verdict", job_key(job.id)] = None
+    if job.state == JobState.SUSPENDED:
+        # Its last stretch ends where it began.
+        job.suspend_time = int(now)
     move(job, state)
     job.reason = reason
     job.end_time = int(now)
@@ -274,12 +280,20 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.restarts += 1
     job.start_time = 0
     job.end_time = 0
+    job.suspend_time = job.pre_suspend_s = 0
     job.cancelled_by = -1
+    job.submit_time = int(now)
+    if job.requeue_wait:
+        job.spec = msgspec.structs.replace(job.spec, begin=int(now) + job.requeue_wait)
+        job.requeue_wait = 0
+        out.wake(job.spec.begin)
     job.eligible_time = max(int(now), job.spec.begin)
     if job.hold_after:
         job.hold_after = False
         job.held = Hold.ADMIN
         job.priority = 0
+        if job.hold_reason:
+            job.reason, job.hold_reason = job.hold_reason, ""
     led.put_job(job, out)
     led.cluster.queue_job(job)
     out.schedule = True
@@ -308,14 +322,44 @@ def launch_failed(led: Ledger, job: Job, node: str, error: str, now: float, out:
     job.reason = LAUNCH_FAILED
 
 
-def requeue_running(led: Ledger, job: Job, hold: bool, now: float, out: Outcome) -> None:
-    """`scontrol requeue`: ends the attempt and queues the job again."""
+def requeue_running(
+    led: Ledger,
+    job: Job,
+    hold: bool,
+    now: float,
+    out: Outcome,
+    wait_s: int = 0,
+    hold_reason: str = "",
+) -> None:
+    """`scontrol requeue`: ends the attempt and queues the job again, not to start before `wait_s`
+    seconds later."""
     job.requeue_after = True
     job.hold_after = hold
-    if job.state == JobState.RUNNING:
+    job.requeue_wait, job.hold_reason = wait_s, hold_reason
+    led.put_job(job, out)
+    if job.state in (JobState.RUNNING, JobState.SUSPENDED):
         end(led, job, JobState.CANCELLED, "", now, out, cause="requeue")
     elif not job.completing:
+        job.reason = ""
         _requeue(led, job, now, out)
+
+
+def over_time(led: Ledger, job: Job) -> int:
+    """Seconds by which a job may outrun its limit (OverTimeLimit, the partition's first)."""
+    partition = led.config.partitions.get(job.partition)
+    minutes = partition.over_time_limit if partition is not None else None
+    return 60 * (led.config.over_time_limit if minutes is None else minutes)
+
+
+def set_end(led: Ledger, job: Job) -> None:
+    """The expected end of a running job follows its limit and the time it was suspended."""
+    if job.state == JobState.SUSPENDED or not job.time_limit:
+        job.end_time = 0
+    elif job.suspend_time:
+        job.end_time = job.suspend_time + job.time_limit - job.pre_suspend_s
+    else:
+        job.end_time = job.start_time + job.time_limit
+    led.cluster.set_end(job)
 
 
 # ---- time -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.ledger import jobs
+from gsched.ledger import jobs, suspend
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, Node, NodeFlag, Phase
 from gsched.wire.messages import (
@@ -84,6 +84,11 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
     live.confirmed = False
     led.cluster.set_usable(name, False)
     out.messages.append((name, _welcome(led, msg)))
+    for job_id in led.parts[name]:
+        job = led.jobs[job_id]
+        if job.suspend_time and not job.finished:
+            # Its orders to stop or go on may have been lost with the last session.
+            suspend.tell(led, job, now, out, name)
 
 
 def _welcome(led: Ledger, msg: Register) -> Welcome:

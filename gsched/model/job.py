@@ -264,6 +264,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     array_throttle: int = 0
     #: what it waits for; [] once all is fulfilled
     deps: list[Dep] = []
+    #: once it is queued again: seconds until it may start, and the reason of its hold ("" none)
+    requeue_wait: int = 0
+    hold_reason: str = ""
 
     @property
     def finished(self) -> bool:

@@ -25,6 +25,11 @@ LEGAL: dict[S, frozenset[S]] = {
     S.SUSPENDED: _ENDS | {S.RUNNING, S.PENDING},
     # An ended job comes back only by a requeue.
     **{end: frozenset({S.PENDING}) for end in _ENDS},
+    # An attempt that was to be followed by another may be cancelled before that begins.
+    **{
+        end: frozenset({S.PENDING, S.CANCELLED})
+        for end in (S.CANCELLED, S.NODE_FAIL, S.BOOT_FAIL, S.PREEMPTED)
+    },
 }
 
 

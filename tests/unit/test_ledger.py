@@ -112,9 +112,13 @@ def test_another_users_job_cannot_be_touched() -> None:
     reply = b.write(CancelJobs(["1"]), uid=1001)
     assert reply.errors == [("1", "Access/permission denied")]  # type: ignore[union-attr]
     assert b.write(CancelJobs([]), uid=1001).value == 0  # type: ignore[union-attr]
-    for verb in ("hold", "uhold", "release", "requeue", "update"):
+    # golden 033 and 043: hold and release are updates, the others are not
+    for verb in ("hold", "uhold", "release", "update"):
         reply = b.write(UpdateJob(["1"], verb, {"comment": "x"}), uid=1001)
         assert reply.errors == [("1", "Invalid user id")], verb  # type: ignore[union-attr]
+    for verb in ("requeue", "requeuehold", "suspend", "resume", "top"):
+        reply = b.write(UpdateJob(["1"], verb), uid=1001)
+        assert reply.errors == [("1", "Access/permission denied")], verb  # type: ignore[union-attr]
     assert job.state == JobState.PENDING and not job.held and job.spec.comment == ""
     assert b.write(CancelJobs(["1"]), uid=0).value == 1  # type: ignore[union-attr]
 

@@ -1,0 +1,90 @@
+"""suspend and resume: the processes of a job stand still, its resources stay its own.
+
+What the node is told is the time limit counted from the start of the script, so the time that the
+job was suspended is added to it; while it is suspended there is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gsched.errors import message
+from gsched.ledger import jobs
+from gsched.ledger.fields import BadValue
+from gsched.ledger.outcome import Outcome
+from gsched.model import Job, JobState, Phase
+from gsched.wire.messages import Call, SetLimit, Signal
+
+if TYPE_CHECKING:
+    from gsched.ledger.ledger import Ledger
+
+#: as Linux numbers them on every machine that has GPUs
+SIGCONT, SIGSTOP = 18, 19
+
+
+def suspended_s(job: Job) -> int:
+    """Seconds this attempt was suspended in all, without a suspension that still lasts."""
+    if not job.suspend_time:
+        return 0
+    return max(0, job.suspend_time - job.start_time - job.pre_suspend_s)
+
+
+def node_limit(led: Ledger, job: Job) -> int:
+    """Seconds from the start of the script after which the node ends it; 0 none."""
+    if job.state == JobState.SUSPENDED or not job.time_limit:
+        return 0
+    return job.time_limit + jobs.over_time(led, job) + suspended_s(job)
+
+
+def suspend(
+    led: Ledger, call: Call, job: Job, given: dict[str, str], now: float, out: Outcome
+) -> None:
+    """SIGSTOP to all processes. Of one that is suspended already: nothing."""
+    if job.finished:
+        raise BadValue(message("ESLURM_ALREADY_DONE"))
+    if job.state == JobState.PENDING:
+        raise BadValue(message("ESLURM_JOB_PENDING"))
+    if job.state == JobState.SUSPENDED:
+        return
+    if job.configuring:
+        raise BadValue(message("ESLURM_TRANSITION_STATE_NO_UPDATE"))
+    job.pre_suspend_s = int(now) - job.start_time - suspended_s(job)
+    job.suspend_time = int(now)
+    jobs.move(job, JobState.SUSPENDED)
+    jobs.set_end(led, job)
+    led.put_job(job, out)
+    tell(led, job, now, out)
+
+
+def resume(
+    led: Ledger, call: Call, job: Job, given: dict[str, str], now: float, out: Outcome
+) -> None:
+    """SIGCONT to all processes; the time limit runs on from where it stood."""
+    if job.finished:
+        raise BadValue(message("ESLURM_ALREADY_DONE"))
+    if job.state == JobState.PENDING:
+        raise BadValue(message("ESLURM_JOB_PENDING"))
+    if job.state != JobState.SUSPENDED:
+        raise BadValue("Job is not suspended")
+    jobs.move(job, JobState.RUNNING)
+    job.suspend_time = int(now)
+    jobs.set_end(led, job)
+    led.put_job(job, out)
+    tell(led, job, now, out)
+    out.schedule = True
+
+
+def tell(led: Ledger, job: Job, now: float, out: Outcome, node: str = "") -> None:
+    """Tells the nodes (or one that has registered anew, and may have missed it) how it stands."""
+    stop = job.state == JobState.SUSPENDED
+    for index, part in enumerate(job.alloc):
+        if part.phase >= Phase.ENDED or (node and part.node != node):
+            continue
+        if index == 0:
+            limit = SetLimit(0, job.id, job.attempt, node_limit(led, job))
+            if stop:
+                led.order(part.node, limit, now, out)
+        signum = SIGSTOP if stop else SIGCONT
+        led.order(part.node, Signal(0, job.id, job.attempt, signum, "all"), now, out)
+        if index == 0 and not stop:
+            led.order(part.node, limit, now, out)
