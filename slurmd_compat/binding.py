@@ -48,17 +48,25 @@ def is_mig(gpu: Gpu) -> bool:
     return gpu.uuid.startswith("MIG-")
 
 
-def visible_devices(gpus: Sequence[Gpu], bitmap: int, constrained: bool) -> str:
+def visible_devices(
+    gpus: Sequence[Gpu], bitmap: int, constrained: bool, numbers: Sequence[int] = ()
+) -> str:
     """The value of CUDA_VISIBLE_DEVICES.
 
     With the devices constrained (ConstrainDevices=yes and enforced) the job sees only its own, so
-    that they count from 0; otherwise the numbers are the node's. Where the node has MIG devices
-    numbers mean nothing and UUIDs are used.
+    that they count from 0; otherwise the numbers are the machine's: `numbers` of each GPU, by
+    default its place. Where the node has MIG devices numbers mean nothing and UUIDs are used.
     """
     own = bits(bitmap)
     if any(is_mig(gpu) for gpu in gpus):
         return ",".join(gpus[bit].uuid for bit in own)
-    return ",".join(str(number) for number in (range(len(own)) if constrained else own))
+    if constrained:
+        return ",".join(str(number) for number in range(len(own)))
+    return ",".join(str(number) for number in _numbered(own, numbers))
+
+
+def _numbered(own: Iterable[int], numbers: Sequence[int]) -> list[int]:
+    return [numbers[bit] if bit < len(numbers) else bit for bit in own]
 
 
 def gpu_variables(
@@ -67,6 +75,7 @@ def gpu_variables(
     constrained: bool,
     flags: Collection[str] = (),
     autodetect: str = "",
+    numbers: Sequence[int] = (),
 ) -> dict[str, str]:
     """The environment that tells a job which GPUs it has; {} for a share without GPUs.
 
@@ -76,13 +85,14 @@ def gpu_variables(
     """
     if not bitmap:
         return {}
-    variables = {"SLURM_JOB_GPUS": ",".join(str(bit) for bit in bits(bitmap))}
+    own = _numbered(bits(bitmap), numbers)
+    variables = {"SLURM_JOB_GPUS": ",".join(str(number) for number in own)}
     given = {flag.lower() for flag in flags} & {*ENVIRONMENT_FLAGS, "no_gpu_env"}
     if "no_gpu_env" in given:
         return variables
     if not given:
         given = {"nvidia_gpu_env"} if autodetect.lower() == "nvml" else set(ENVIRONMENT_FLAGS)
-    visible = visible_devices(gpus, bitmap, constrained)
+    visible = visible_devices(gpus, bitmap, constrained, numbers)
     for flag, variable in ENVIRONMENT_FLAGS.items():
         if flag in given:
             variables[variable] = visible
@@ -97,13 +107,14 @@ class DeviceRules:
     deny: tuple[str, ...]
 
 
-def device_rules(gpus: Sequence[Gpu], bitmap: int) -> DeviceRules:
-    """Which GPUs' devices a share may open and which not. GPUs without a known minor are left out:
+def device_rules(gpus: Sequence[Gpu], bitmap: int, foreign: Iterable[int] = ()) -> DeviceRules:
+    """Which GPUs' devices a share may open and which not. `foreign` are the minors of GPUs that
+    the machine has beside the node's. GPUs without a known minor are left out:
     there is no device to name. The slices of one GPU share its device, so that it is open as soon
     as one of them is in the share.
     """
     own = {gpus[bit].minor for bit in bits(bitmap) if bit < len(gpus)} - {-1}
-    others = {gpu.minor for gpu in gpus} - own - {-1}
+    others = ({gpu.minor for gpu in gpus} | {*foreign}) - own - {-1}
     return DeviceRules(
         allow=tuple(f"c {NVIDIA_MAJOR}:{minor}" for minor in sorted(own)),
         deny=tuple(f"c {NVIDIA_MAJOR}:{minor}" for minor in sorted(others)),

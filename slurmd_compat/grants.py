@@ -81,7 +81,9 @@ class Grants:
             cpus=cpus if self._cgroups.enforces("cores") else [],
             memory_mb=self._memory(part.mem_mb) if self._cgroups.enforces("ram") else 0,
             devices_deny=(
-                binding.device_rules(self.inventory.gpus, bitmap).deny if self.constrained else ()
+                binding.device_rules(self.inventory.gpus, bitmap, self.inventory.foreign).deny
+                if self.constrained
+                else ()
             ),
         )
         self._handles[key] = handle
@@ -171,6 +173,7 @@ class Grants:
             self.constrained,
             self._flags,
             self.config.autodetect(self.node),
+            self.inventory.numbers,
         )
         if variables:
             variables["SLURM_GPUS_ON_NODE"] = str(bitmap.bit_count())

@@ -80,6 +80,10 @@ class Inventory:
         self.node = node
         self.problems: list[str] = []
         self.gpus: list[Gpu] = []
+        #: the machine's number of each GPU: not its place where other nodes have a share of them
+        self.numbers: list[int] = []
+        #: minor numbers of the machine's GPUs that are not this node's
+        self.foreign: list[int] = []
         self.nvml: gpus.Nvml | None = None
         self._claim: gpus.Claim | None = None
         self.simulated = bool(config.nvml_topology)
@@ -90,6 +94,7 @@ class Inventory:
         node, config = self.node, self.config
         lines = config.gres_lines(node.name)
         found: list[Gpu] = []
+        numbers: dict[str, int] = {}
         if config.autodetect(node.name) == "nvml":
             self.nvml = gpus.Nvml(
                 node.expand(config.nvml_library) or None,
@@ -102,6 +107,8 @@ class Inventory:
             self.problems += [f"GPU {f.index}: {f.reason}" for f in detected.faults]
             types = [*node.gpu_types, *(line.type for line in lines if line.type)]
             found = gpus.allocatable(detected, types)
+            numbers = {gpu.uuid: gpu.index for gpu in detected.gpus}
+        machine = found
         files = {path: line.type for line in lines for path in line.files}
         if found and files:
             # The lines say which of the machine's GPUs are this node's.
@@ -109,15 +116,20 @@ class Inventory:
             for gpu in found:
                 gpu.type = files[f"/dev/nvidia{gpu.minor}"] or gpu.type
         elif not found and self.nvml is None:
-            found = self._from_lines()
+            found = machine = self._from_lines()
         if len(found) > node.gpus:
             self.problems.append(
                 f"{len(found)} GPUs found, {node.gpus} configured: the first {node.gpus} are used"
             )
             found = found[: node.gpus]
+        own = {gpu.uuid for gpu in found}
+        places = [place for place, gpu in enumerate(machine) if gpu.uuid in own]
         for gpu in found:
-            gpu.links = gpu.links[: len(found)] + [0] * (len(found) - len(gpu.links))
+            gpu.links = [gpu.links[at] if at < len(gpu.links) else 0 for at in places]
         self.gpus = found
+        self.numbers = [numbers.get(machine[at].uuid, at) for at in places]
+        minors = {gpu.minor for gpu in found} | {-1}
+        self.foreign = sorted({gpu.minor for gpu in machine} - minors)
 
     def _from_lines(self) -> list[Gpu]:
         """GPUs as gres.conf alone describes them; without a line, as Gres= counts them."""

@@ -84,7 +84,7 @@ def find(run: Path, daemon: Daemon) -> Process | None:
 
 def environment(bin_dir: Path) -> dict[str, str]:
     """What daemons get of the caller's environment: enough to find programs, nothing of Slurm."""
-    kept = {"HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "CUDA_DEVICE_ORDER"}
+    kept = {"HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"}
     env = {
         name: value
         for name, value in os.environ.items()
