@@ -33,6 +33,9 @@ _WORDS = {
     _core.GROUP: "JobArrayTaskLimit",
 }
 
+#: request classes kept in the core's words: of 100,000 jobs most ask for what another asks for
+REMEMBERED = 4096
+
 #: verdicts told to the view per pass: the rest follow in the next one, so that a pass over a
 #: long queue does not hold up the loop
 VERDICTS_PER_PASS = 4000
@@ -53,6 +56,12 @@ class Cluster:
         self._feature_bit: dict[str, int] = {}
         self._type_id: dict[str, int] = {}
         self._partitions_of = self._partition_masks()
+        self._partition_cpus = {
+            name: sum(config.nodes[node].cpus for node in part.nodes)
+            for name, part in config.partitions.items()
+        }
+        #: requests in the core's words, as this configuration has them
+        self._wanted: dict[tuple[Shape, str], dict[str, Any]] = {}
         self._free_cpus: list[int] = []
         self._gpu_type: list[list[str]] = [[] for _ in self.names]
         self._gpu_cores: list[list[str]] = [[] for _ in self.names]
@@ -147,6 +156,16 @@ class Cluster:
 
     def _request(self, shape: Shape, partition: str) -> int:
         """The core's request class for a shape in a partition. ValueError for what cannot be."""
+        wanted = self._wanted.get((shape, partition))
+        if wanted is None:
+            wanted = self._translate(shape, partition)
+            if len(self._wanted) >= REMEMBERED:
+                self._wanted.clear()
+            self._wanted[shape, partition] = wanted
+        return int(self._core.request(**wanted))
+
+    def _translate(self, shape: Shape, partition: str) -> dict[str, Any]:
+        """The request in the core's words."""
         part = self.config.partitions[partition]
         include = [self._index[name] for name in shape.nodelist]
         min_nodes = max(1, shape.min_nodes, len(include), part.min_nodes)
@@ -174,33 +193,31 @@ class Cluster:
         kind = -1
         if shape.gpu_type:
             kind = self._type_id.setdefault(shape.gpu_type, len(self._type_id))
-        return int(
-            self._core.request(
-                partition=self._partition_bit[partition],
-                features_any=tuple(alternatives),
-                min_nodes=min_nodes,
-                max_nodes=max_nodes,
-                # Not a wish of the job: without -N it gets as few nodes as hold it.
-                cap_nodes=max(part.max_nodes, min_nodes) if part.max_nodes else 0,
-                ntasks=ntasks,
-                cpus_per_task=shape.cpus_per_task,
-                min_cpus_node=shape.min_cpus_node,
-                ntasks_per_node=shape.ntasks_per_node,
-                mem_per_node_mb=-1 if shape.mem_per_node is None else shape.mem_per_node,
-                mem_per_cpu_mb=shape.mem_per_cpu or 0,
-                mem_per_gpu_mb=(shape.mem_per_gpu or 0) if gpus else 0,
-                gpus_per_node=per_node,
-                gpus_per_task=per_task,
-                gpus_total=max(total, min_nodes) if total else 0,
-                cpus_per_gpu=shape.cpus_per_gpu if gpus else 0,
-                gpu_type=kind,
-                exclusive=shape.exclusive > 0 or part.oversubscribe == "EXCLUSIVE",
-                overcommit=shape.overcommit,
-                threads_per_core=shape.threads_per_core,
-                nodelist=tuple(include),
-                exclude=tuple(self._index[n] for n in shape.exclude if n in self._index),
-            )
-        )
+        return {
+            "partition": self._partition_bit[partition],
+            "features_any": tuple(alternatives),
+            "min_nodes": min_nodes,
+            "max_nodes": max_nodes,
+            # Not a wish of the job: without -N it gets as few nodes as hold it.
+            "cap_nodes": max(part.max_nodes, min_nodes) if part.max_nodes else 0,
+            "ntasks": ntasks,
+            "cpus_per_task": shape.cpus_per_task,
+            "min_cpus_node": shape.min_cpus_node,
+            "ntasks_per_node": shape.ntasks_per_node,
+            "mem_per_node_mb": -1 if shape.mem_per_node is None else shape.mem_per_node,
+            "mem_per_cpu_mb": shape.mem_per_cpu or 0,
+            "mem_per_gpu_mb": (shape.mem_per_gpu or 0) if gpus else 0,
+            "gpus_per_node": per_node,
+            "gpus_per_task": per_task,
+            "gpus_total": max(total, min_nodes) if total else 0,
+            "cpus_per_gpu": shape.cpus_per_gpu if gpus else 0,
+            "gpu_type": kind,
+            "exclusive": shape.exclusive > 0 or part.oversubscribe == "EXCLUSIVE",
+            "overcommit": shape.overcommit,
+            "threads_per_core": shape.threads_per_core,
+            "nodelist": tuple(include),
+            "exclude": tuple(self._index[n] for n in shape.exclude if n in self._index),
+        }
 
     def never(self, shape: Shape, partitions: Sequence[str]) -> list[str] | None:
         """None if some partition could hold it with every node free and up, or if only its number
@@ -227,7 +244,7 @@ class Cluster:
     def _too_big(self, shape: Shape, partition: str) -> bool:
         """Whether only the number of nodes or CPUs is too much: one node's share would fit."""
         part = self.config.partitions[partition]
-        cpus = sum(self.config.nodes[name].cpus for name in part.nodes)
+        cpus = self._partition_cpus[partition]
         tasks = max(shape.ntasks, shape.min_nodes * max(1, shape.ntasks_per_node))
         most = min(len(part.nodes), part.max_nodes or len(part.nodes))
         if shape.min_nodes <= most and tasks * shape.cpus_per_task <= cpus:
