@@ -58,8 +58,12 @@ def prefix(user: str) -> tuple[str, ...] | None:
 class LocalCluster:
     """A cluster made by `gsched up`, in a directory of its own."""
 
-    def __init__(self, *options: str, user: str | None = None) -> None:
+    def __init__(
+        self, *options: str, user: str | None = None, env: dict[str, str] | None = None
+    ) -> None:
         self.user = user
+        #: variables for `gsched up` alone
+        self.up_env = env
         base = Path(tempfile.mkdtemp(prefix="gsched-e2e-"))
         base.chmod(0o755)
         if user is not None:
@@ -74,11 +78,14 @@ class LocalCluster:
 
     # ---- the command gsched
 
-    def gsched(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return self.run([str(BIN / "gsched"), *words, "--dir", str(self.dir)], check=check)
+    def gsched(
+        self, *words: str, check: bool = True, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        argv = [str(BIN / "gsched"), *words, "--dir", str(self.dir)]
+        return self.run(argv, check=check, env=env)
 
     def up(self) -> str:
-        return self.gsched("up", "-v", *self.options).stdout
+        return self.gsched("up", "-v", *self.options, env=self.up_env).stdout
 
     def __enter__(self) -> LocalCluster:
         try:

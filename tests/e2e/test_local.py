@@ -15,6 +15,7 @@ import pytest
 from e2e_support import BIN, LocalCluster, until
 
 from gsched.client import Client
+from gsched.local.shapes import fake_nvml_dir
 from gsched.model import JobSpec, JobState
 from gsched.wire.messages import Done, SubmitJob
 
@@ -180,3 +181,18 @@ def test_a_jobs_memory_is_limited(tmp_path: Path) -> None:
         assert job.state is JobState.OUT_OF_MEMORY
         job = made.ended(made.sbatch("--mem=600", "-o", "/dev/null", "--wrap", f"exec {eat}"))
         assert job.state is JobState.COMPLETED
+
+
+def test_the_machines_gpus_are_divided_among_the_nodes() -> None:
+    """A driver that finds eight GPUs: the fake library in the place of the system's."""
+    fake = fake_nvml_dir()
+    driver = {"LD_LIBRARY_PATH": str(fake), "GSCHED_NVML_TOPOLOGY": str(fake / "dgx-h100.json")}
+    with LocalCluster(env=driver) as made:
+        seen = []
+        for node in range(1, 5):
+            job_id = made.sbatch(
+                "-w", f"node{node}", "--gres=gpu:2", "--wrap", "echo $SLURM_JOB_GPUS"
+            )
+            assert made.ended(job_id).state is JobState.COMPLETED
+            seen += made.output(job_id).strip().split(",")
+        assert seen == ["0", "1", "2", "3", "4", "5", "6", "7"]
