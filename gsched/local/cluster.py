@@ -46,6 +46,8 @@ class Cluster:
 
     layout: Layout
     node_names: tuple[str, ...]
+    #: it has a slurmdbd
+    accounts: bool = False
 
     @classmethod
     def load(cls, directory: Path) -> Cluster:
@@ -53,7 +55,21 @@ class Cluster:
         layout = Layout(directory)
         if not layout.slurm_conf.is_file():
             raise LocalError(f"there is no cluster in {directory} (gsched up makes one)")
-        return cls(layout, tuple(files.node_names(layout.slurm_conf)))
+        conf = layout.slurm_conf
+        return cls(layout, tuple(files.node_names(conf)), files.accounts(conf))
+
+    @classmethod
+    def load_for_down(cls, directory: Path) -> Cluster:
+        """As `load`, but with every node whose daemon was started here, and however broken
+        slurm.conf is by now."""
+        layout = Layout(directory)
+        names: list[str] = []
+        with suppress(files.FilesError):
+            names += cls.load(directory).node_names
+        for path in sorted(layout.run.glob("slurmd.*.up")):
+            name = path.name.removeprefix("slurmd.").removesuffix(".up")
+            names += [name] if name not in names else []
+        return cls(layout, tuple(names))
 
     @property
     def conf(self) -> Path:
@@ -69,6 +85,11 @@ class Cluster:
     def frontend(self) -> Daemon:
         return self._daemon("frontend", "gsched.frontend.main", "frontend.pid")
 
+    def accounting(self) -> list[Daemon]:
+        if not self.accounts:
+            return []
+        return [self._daemon("slurmdbd", "gsched.accounting.main", "slurmdbd.pid")]
+
     def node(self, name: str) -> Daemon:
         return self._daemon(f"slurmd.{name}", "slurmd_compat.main", f"slurmd.{name}.pid", name)
 
@@ -76,7 +97,7 @@ class Cluster:
         return [self.node(name) for name in self.node_names]
 
     def all(self) -> list[Daemon]:
-        return [self.controller(), self.frontend(), *self.nodes()]
+        return [self.controller(), self.frontend(), *self.nodes(), *self.accounting()]
 
     def _daemon(self, name: str, module: str, pid_file: str, node: str = "") -> Daemon:
         # -P: the current directory must not decide which gsched is imported.
@@ -119,8 +140,9 @@ def up(cluster: Cluster, timeout_s: float, say: Callable[[str], None]) -> list[s
     for daemon in cluster.nodes():
         if cluster.find(daemon) is None:
             start(daemon)
-    if cluster.find(cluster.frontend()) is None:
-        start(cluster.frontend())
+    for daemon in (cluster.frontend(), *cluster.accounting()):
+        if cluster.find(daemon) is None:
+            start(daemon)
     problem = "no frontend answered"
     while True:
         problem = not_ready(cluster)

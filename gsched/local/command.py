@@ -123,7 +123,7 @@ def down(directory: Path | None, jobs: bool, purge: bool) -> None:
     Running jobs go on and are found again by the next `gsched up`, unless --jobs or --purge.
     """
     layout = Layout(chosen(directory))
-    cluster = Cluster.load(layout.dir)
+    cluster = Cluster.load_for_down(layout.dir)
     with daemons.lock(layout.run):
         if jobs or purge:
             left = clusters.cancel_all(cluster, files.kill_wait(layout) + 10.0)

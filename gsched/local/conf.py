@@ -229,6 +229,7 @@ def slurm_conf(plan: Plan, layout: Layout, made_with: str) -> str:
         "ReturnToService=2",
         "MailProg=/bin/true",
         "GresTypes=gpu",
+        "AccountingStorageType=accounting_storage/slurmdbd",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
         "SchedulerType=sched/backfill",

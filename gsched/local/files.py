@@ -262,8 +262,17 @@ def node_names(slurm_conf: Path) -> list[str]:
     return list(read(slurm_conf).nodes)
 
 
+def accounts(slurm_conf: Path) -> bool:
+    """Whether the cluster keeps accounts (and so has a slurmdbd)."""
+    return read(slurm_conf).accounting_storage_type not in ("", "accounting_storage/none")
+
+
 def kill_wait(layout: Layout) -> float:
-    return float(read(layout.slurm_conf).kill_wait)
+    """Seconds between SIGTERM and SIGKILL; Slurm's default where slurm.conf cannot be read."""
+    try:
+        return float(read(layout.slurm_conf).kill_wait)
+    except FilesError:
+        return 30.0
 
 
 def summary(layout: Layout) -> str:

@@ -77,6 +77,7 @@ PEER_SETTINGS = (
     "JobRequeue=1",
     "JobAcctGatherType=jobacct_gather/linux",
     "JobAcctGatherFrequency=30",
+    "AccountingStorageTRES=gres/gpu,gres/gpu:h100",
     "DefMemPerCPU=2000",
     "MaxJobCount=60000",
     "MaxArraySize=20001",

@@ -105,6 +105,18 @@ def test_an_empty_place_has_no_cluster(cluster: LocalCluster) -> None:
     )
 
 
+def test_down_works_with_a_broken_configuration(small: LocalCluster) -> None:
+    conf = small.dir / "etc/slurm.conf"
+    text = conf.read_text()
+    conf.write_text(text.replace("NodeName=node1", "NodeName=other1") + "NoSuchKey=1\n")
+    up = small.gsched("up", check=False)
+    assert up.returncode == 1
+    assert '"NoSuchKey" is not a key of slurm.conf' in up.stderr
+    small.gsched("down")
+    conf.write_text(text)
+    assert pids(small) == {}
+
+
 def test_down_touches_only_what_it_started(small: LocalCluster) -> None:
     """A stranger's process behind a stale record and a stale pid file is left alone."""
     small.gsched("down")
