@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TextIO
 if TYPE_CHECKING:
     from gsched.config import Config
     from gsched.wire.messages import (
+        AcctQuery,
+        AcctRows,
         BlobQuery,
         JobQuery,
         JobRows,
@@ -38,6 +40,8 @@ class Reader(Protocol):
     def jobs(self, query: JobQuery) -> JobRows: ...
 
     def nodes(self, query: NodeQuery) -> NodeRows: ...
+
+    def accounting(self, query: AcctQuery) -> AcctRows: ...
 
     def blob(self, query: BlobQuery) -> bytes: ...
 
@@ -104,6 +108,9 @@ class LazyReader:
 
     def nodes(self, query: NodeQuery) -> NodeRows:
         return self._open().nodes(query)
+
+    def accounting(self, query: AcctQuery) -> AcctRows:
+        return self._open().accounting(query)
 
     def blob(self, query: BlobQuery) -> bytes:
         return self._open().blob(query)

@@ -20,6 +20,8 @@ import msgspec
 from gsched.wire.framing import ConnectionClosed, frame, recv_frame
 from gsched.wire.messages import (
     MAX_FRAME,
+    AcctQuery,
+    AcctRows,
     BadMessage,
     Blob,
     BlobQuery,
@@ -113,6 +115,14 @@ class Client:
         """All nodes. Raises ControllerDown."""
         query.min_version = max(query.min_version, self._seen)
         return self._read(query, NodeRows)
+
+    def accounting(self, query: AcctQuery) -> AcctRows:
+        """One page of attempts; ask on with `query.after = rows.last` while `rows.more`.
+
+        Raises RequestRefused (no accounting, or its database is down), ControllerDown.
+        """
+        query.min_version = max(query.min_version, self._seen)
+        return self._read(query, AcctRows)
 
     def blob(self, query: BlobQuery) -> bytes:
         """A job's script or environment. Raises RequestRefused, ControllerDown."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gsched.frontend.accounting import Live, gather
 from gsched.model import JobState
 from gsched.store import (
     Snapshot,
@@ -20,6 +21,7 @@ from gsched.store import (
     read_blob,
 )
 from gsched.wire.messages import (
+    AcctQuery,
     Blob,
     BlobQuery,
     JobQuery,
@@ -199,6 +201,30 @@ class Reads:
             return encode(Refused(b"", CONNECT_FAILURE, temporary=True))
         except msgspec.DecodeError as error:
             return encode(Refused(b"", f"a stored record cannot be read: {error}"))
+
+    def live(self, query: AcctQuery) -> Live:
+        """What accounting's question concerns in the state: jobs, verdicts, the outbox.
+
+        Raises Behind and StoreError. Cost: a copy of every record that may match.
+        """
+        with self._main.snapshot() as main:
+            if main.version < query.min_version:
+                raise Behind
+            if self._main.reopened != self._opened:
+                self._opened = self._main.reopened
+                self._mirror = Mirror()
+            ids = None
+            if query.ids or query.uids:
+                self._mirror.update(main)
+                # A job may be named by the id of its heterogeneous job, which no index has.
+                named = [job_id for job_id, task in query.ids if task >= -1]
+                whole = len(named) < len(query.ids)
+                ids = self._mirror.select(JobQuery([] if whole else named, query.uids))
+            try:
+                with self._view.snapshot() as view:
+                    return gather(main, view, ids)
+            except StoreError:
+                return gather(main, None, ids)
 
     def _jobs(self, query: JobQuery, main: Snapshot) -> bytes:
         version = main.version

@@ -12,12 +12,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from gsched.frontend.accounting import Accounting
 from gsched.frontend.limits import Accounts, Limits, User
 from gsched.frontend.reader import CONNECT_FAILURE, Behind, Reads
 from gsched.frontend.upstream import Upstream
+from gsched.store import StoreError
 from gsched.wire.framing import Unframer, frame
 from gsched.wire.identity import Credentials, stream_peer
 from gsched.wire.messages import (
+    AcctQuery,
     BadMessage,
     Call,
     Read,
@@ -78,6 +81,7 @@ class Worker:
         *,
         path: str = "",
         life_fd: int = -1,
+        accounting: Accounting | None = None,
     ) -> None:
         """`path` is where the listener should be found; `life_fd` ends when the parent does."""
         self._listener: socket.socket | None = listener
@@ -102,6 +106,9 @@ class Worker:
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         for fd in upstream.filenos():
             self._selector.register(fd, selectors.EVENT_READ, _nothing)
+        self._accounting = accounting
+        if accounting is not None:
+            self._selector.register(accounting.fileno(), selectors.EVENT_READ, self._accounted)
         if life_fd >= 0:
             self._selector.register(life_fd, selectors.EVENT_READ, self._parent_died)
 
@@ -152,6 +159,10 @@ class Worker:
         self._upstream.expire(self._now)
         self._reads.refresh()
         self._accounts.purge(self._now)
+        if self._accounting is not None:
+            for who in self._accounting.overdue():
+                if isinstance(who, Connection):
+                    self._waiting.add(who)
         if self._path and self._listener is not None and _inode(self._path) != self._inode:
             # Another parent has put its socket there: clients no longer come here.
             self.stop()
@@ -275,7 +286,14 @@ class Worker:
         while connection.reads and not connection.closed:
             query, until = connection.reads[0]
             try:
-                answer = self._reads.answer(query, connection.who.uid, self._upstream.up)
+                if isinstance(query, AcctQuery) and self._accounting is not None:
+                    found = self._account(self._accounting, connection, query)
+                    if found is None:
+                        self._waiting.discard(connection)
+                        return
+                    answer = found
+                else:
+                    answer = self._reads.answer(query, connection.who.uid, self._upstream.up)
             except Behind:
                 if self._now < until:
                     self._waiting.add(connection)
@@ -287,6 +305,27 @@ class Worker:
             self._waiting.discard(connection)
             if not connection.closed:
                 self._flush(connection)
+
+    def _account(
+        self, accounting: Accounting, connection: Connection, query: AcctQuery
+    ) -> bytes | None:
+        """The answer to a question for accounting; None while its thread works on it."""
+        if not accounting.under_way(connection):
+            live = None
+            if not accounting.goes_on(connection, query):
+                try:
+                    live = self._reads.live(query)
+                except StoreError:
+                    return encode(Refused(b"", CONNECT_FAILURE, temporary=True))
+            accounting.ask(connection, query, connection.who.uid, live)
+        return accounting.answer(connection)
+
+    def _accounted(self) -> None:
+        """Answers of accounting are there: the loop hands them out."""
+        assert self._accounting is not None
+        for who in self._accounting.ready():
+            if isinstance(who, Connection) and not who.closed:
+                self._waiting.add(who)
 
     def _send(self, connection: Connection, payload: bytes) -> None:
         data = memoryview(frame(payload))
@@ -345,6 +384,8 @@ class Worker:
         connection.user.connections -= 1
         self._connections.discard(connection)
         self._waiting.discard(connection)
+        if self._accounting is not None:
+            self._accounting.forget(connection)
 
 
 def _nothing() -> None:
@@ -376,6 +417,7 @@ def main(argv: list[str]) -> None:
         Limits.from_parameters(config.slurmctld_parameters),
         path=path,
         life_fd=life_fd,
+        accounting=Accounting(config, admins),
     )
     handler: Callable[..., None] = lambda *_: worker.stop()  # noqa: E731
     signal.signal(signal.SIGTERM, handler)

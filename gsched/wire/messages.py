@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gsched.model import Gpu, Job, JobSpec, Node, NodeUse, Phase, Verdict
+from gsched.model.acct import AcctJob
 
 PROTOCOL = 1
 #: largest frame anybody may send, bytes (a script of 4 MB and its environment fit)
@@ -320,7 +321,39 @@ class StatusQuery(_Msg):
     pass
 
 
-Read = JobQuery | NodeQuery | BlobQuery | StatusQuery
+class AcctQuery(_Msg):
+    """Past and present attempts, as `sacct` asks for them; empty filters match all."""
+
+    #: (job, task of its array); task -1: all of it, -2 - N: component N of a heterogeneous job
+    ids: list[tuple[int, int]] = []
+    uids: list[int] = []
+    gids: list[int] = []
+    accounts: list[str] = []
+    names: list[str] = []
+    partitions: list[str] = []
+    qos: list[str] = []
+    wckeys: list[str] = []
+    reasons: list[str] = []
+    constraints: list[str] = []
+    #: node names, expanded: ran on any of them
+    nodes: list[str] = []
+    #: state names: in one of them at some time in the window
+    states: list[str] = []
+    #: window, epoch seconds
+    start: int = 0
+    end: int = 1 << 40
+    #: also what was never eligible to run
+    ineligible: bool = False
+    #: (least, most); () any
+    ncpus: list[int] = []
+    nnodes: list[int] = []
+    limit_s: list[int] = []
+    #: only what comes after this place (AcctRows.last)
+    after: list[int] = []
+    min_version: int = 0
+
+
+Read = JobQuery | NodeQuery | BlobQuery | StatusQuery | AcctQuery
 
 
 class JobRows(_Msg):
@@ -333,6 +366,16 @@ class NodeRows(_Msg):
     version: int
     nodes: list[Node]
     use: list[NodeUse]
+
+
+class AcctRows(_Msg):
+    """Attempts in sacct's order, every one that matches: a job that was requeued comes several
+    times. More may follow after `last`."""
+
+    version: int
+    jobs: list[AcctJob]
+    last: list[int] = []
+    more: bool = False
 
 
 class Blob(_Msg):
@@ -353,8 +396,8 @@ class Status(_Msg):
 
 
 #: what a client may send to a frontend / get back
-ToFrontend = Call | JobQuery | NodeQuery | BlobQuery | StatusQuery
-FromFrontend = Done | Refused | JobRows | NodeRows | Blob | Status
+ToFrontend = Call | JobQuery | NodeQuery | BlobQuery | StatusQuery | AcctQuery
+FromFrontend = Done | Refused | JobRows | NodeRows | Blob | Status | AcctRows
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}

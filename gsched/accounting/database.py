@@ -1,0 +1,277 @@
+"""SQL: making the tables, storing facts once, asking for rows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from gsched.accounting import schema
+from gsched.accounting.rows import clean, stripped
+from gsched.model.acct import AcctJob, AcctStep
+from gsched.wire.messages import AcctQuery
+
+#: Seconds to wait for a server, or for another writer of the file.
+CONNECT_S = 5
+BUSY_S = 10
+#: Names that fit into one statement on every kind of server.
+_IN_LIMIT = 500
+
+_JOB_FIELDS = tuple(name for name in AcctJob.__struct_fields__ if name != "steps")
+_STEP_FIELDS = AcctStep.__struct_fields__
+_ORDER = tuple(
+    schema.jobs.c[name] for name in ("begun", "group_id", "sub_id", "job_id", "restarts")
+)
+
+T = TypeVar("T")
+
+
+class DatabaseDown(Exception):
+    """The database does not answer; the text is one sentence. Trying again later may help."""
+
+
+class DatabaseRefuses(Exception):
+    """The database does not take what it was given; trying again does not help."""
+
+
+class Database:
+    """A connection pool to the accounting database. May be used by several threads."""
+
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        """Nothing is opened yet. Raises DatabaseRefuses for a URL that makes no sense."""
+        self._read_only = read_only
+        try:
+            self._engine = _engine(url, read_only)
+        except (exc.ArgumentError, ImportError, ValueError) as error:
+            raise DatabaseRefuses(f"the database cannot be used: {_words(error)}") from None
+
+    def migrate(self) -> None:
+        """Brings the tables to this release's form. Raises DatabaseDown, DatabaseRefuses."""
+        from alembic import command, util
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        config.set_main_option("path_separator", "os")
+
+        def run(connection: sa.Connection) -> None:
+            config.attributes["connection"] = connection
+            try:
+                command.upgrade(config, "head")
+            except util.CommandError as error:
+                # A database of a newer release has a revision that is not known here.
+                raise DatabaseRefuses(f"the tables cannot be brought up to date: {error}") from None
+
+        self._do(run)
+
+    def last_seq(self, state_uuid: str) -> int:
+        """Number of the last fact of that state that is stored; 0 none."""
+        return self._do(lambda connection: _last_seq(connection, state_uuid))
+
+    def store(self, state_uuid: str, facts: Sequence[tuple[int, AcctJob]]) -> int:
+        """Stores facts and how far they go in one transaction; those already there are skipped.
+
+        Returns the number of the last one stored. Raises DatabaseDown or DatabaseRefuses with
+        nothing stored. 1,000 facts take some 50 ms on SQLite.
+        """
+
+        def run(connection: sa.Connection) -> int:
+            last = _last_seq(connection, state_uuid)
+            new = [(seq, row) for seq, row in facts if seq > last]
+            if not new:
+                return last
+            jobs = [_job_values(state_uuid, seq, row) for seq, row in new]
+            connection.execute(sa.insert(schema.jobs), jobs)
+            steps = [
+                _step_values(state_uuid, seq, n, step)
+                for seq, row in new
+                for n, step in enumerate(row.steps)
+            ]
+            if steps:
+                connection.execute(sa.insert(schema.steps), steps)
+            _set_last_seq(connection, state_uuid, new[-1][0], first=last == 0)
+            return new[-1][0]
+
+        return self._do(run)
+
+    def store_stripped(self, state_uuid: str, seq: int, row: AcctJob) -> int:
+        """Stores one fact that was refused, with its texts cut to what every database takes."""
+        return self.store(state_uuid, [(seq, stripped(row))])
+
+    def skip_to(self, state_uuid: str, seq: int) -> None:
+        """Notes that facts up to `seq` will never come."""
+
+        def run(connection: sa.Connection) -> None:
+            last = _last_seq(connection, state_uuid)
+            if seq > last:
+                _set_last_seq(connection, state_uuid, seq, first=last == 0)
+
+        self._do(run)
+
+    def rows(self, query: AcctQuery, limit: int) -> list[tuple[str, int, AcctJob]]:
+        """(state, number of the fact, attempt) in sacct's order, up to `limit`.
+
+        What can be an index or a comparison is asked of SQL: the result may hold more than what
+        matches, never less. Raises DatabaseDown.
+        """
+        return self._do(lambda connection: _rows(connection, query, limit))
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _do(self, work: Callable[[sa.Connection], T]) -> T:
+        begin = self._engine.connect if self._read_only else self._engine.begin
+        try:
+            with begin() as connection:
+                return work(connection)
+        except (exc.DataError, exc.IntegrityError, exc.StatementError) as error:
+            transient = (exc.OperationalError, exc.InterfaceError, exc.InternalError)
+            if isinstance(error, transient) or (
+                isinstance(error, exc.DBAPIError) and error.connection_invalidated
+            ):
+                raise DatabaseDown(_words(error)) from None
+            raise DatabaseRefuses(_words(error)) from None
+        except (exc.SQLAlchemyError, OSError) as error:
+            raise DatabaseDown(_words(error)) from None
+
+
+def _engine(url: str, read_only: bool) -> sa.Engine:
+    place = sa.make_url(url)
+    kind = place.get_backend_name()
+    if kind == "sqlite":
+        path = place.database or ""
+        if read_only:
+            place = sa.make_url(f"sqlite:///file:{_escaped(path)}?mode=ro&uri=true")
+        engine = sa.create_engine(place, connect_args={"timeout": BUSY_S})
+
+        @sa.event.listens_for(engine, "connect")
+        def prepare(connection: Any, _: Any) -> None:
+            if not read_only:
+                connection.execute("PRAGMA journal_mode=WAL")
+                # The controller drops a fact once it is stored: that must outlive a power failure.
+                connection.execute("PRAGMA synchronous=FULL")
+                with contextlib.suppress(OSError):
+                    os.chmod(path, 0o600)
+
+        return engine
+    arguments: dict[str, object] = {"connect_timeout": CONNECT_S}
+    if kind in ("mysql", "mariadb"):
+        arguments.update(read_timeout=60, write_timeout=60, charset="utf8mb4")
+    return sa.create_engine(
+        place, connect_args=arguments, pool_pre_ping=True, pool_size=2, pool_recycle=3600
+    )
+
+
+def _escaped(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path)
+
+
+def _words(error: BaseException) -> str:
+    """The driver's own sentence, without SQLAlchemy's statement and background lines."""
+    original = getattr(error, "orig", None) or error
+    return (str(original).strip().splitlines() or [type(original).__name__])[0]
+
+
+# ---- writing ---------------------------------------------------------------------------------
+
+
+def _last_seq(connection: sa.Connection, state_uuid: str) -> int:
+    question = sa.select(schema.progress.c.last_seq).where(
+        schema.progress.c.state_uuid == state_uuid
+    )
+    return int(connection.execute(question).scalar() or 0)
+
+
+def _set_last_seq(connection: sa.Connection, state_uuid: str, seq: int, *, first: bool) -> None:
+    if not first:
+        table = schema.progress
+        change = sa.update(table).where(table.c.state_uuid == state_uuid).values(last_seq=seq)
+        connection.execute(change)
+        return
+    connection.execute(sa.insert(schema.progress), {"state_uuid": state_uuid, "last_seq": seq})
+
+
+def _job_values(state_uuid: str, seq: int, row: AcctJob) -> dict[str, object]:
+    clean(row)
+    values: dict[str, object] = {name: getattr(row, name) for name in _JOB_FIELDS}
+    values["state_uuid"], values["seq"] = state_uuid, seq
+    return values
+
+
+def _step_values(state_uuid: str, seq: int, n: int, step: AcctStep) -> dict[str, object]:
+    values: dict[str, object] = {name: getattr(step, name) for name in _STEP_FIELDS}
+    values["state_uuid"], values["seq"], values["n"] = state_uuid, seq, n
+    return values
+
+
+# ---- reading ---------------------------------------------------------------------------------
+
+
+def _rows(
+    connection: sa.Connection, query: AcctQuery, limit: int
+) -> list[tuple[str, int, AcctJob]]:
+    table = schema.jobs
+    question = (
+        sa.select(table.c.state_uuid, table.c.seq, *(table.c[name] for name in _JOB_FIELDS))
+        .where(*_conditions(query))
+        .order_by(*_ORDER)
+        .limit(limit)
+    )
+    found: list[tuple[str, int, AcctJob]] = []
+    by_key: dict[tuple[str, int], AcctJob] = {}
+    for state_uuid, seq, *values in connection.execute(question):
+        row = AcctJob(*values)
+        row.steps = []
+        found.append((state_uuid, seq, row))
+        by_key[state_uuid, seq] = row
+    _add_steps(connection, by_key)
+    return found
+
+
+def _add_steps(connection: sa.Connection, by_key: dict[tuple[str, int], AcctJob]) -> None:
+    table = schema.steps
+    keys = sorted(by_key)
+    for state_uuid in {state for state, _ in keys}:
+        numbers = [seq for state, seq in keys if state == state_uuid]
+        for at in range(0, len(numbers), _IN_LIMIT):
+            some = numbers[at : at + _IN_LIMIT]
+            question = (
+                sa.select(table.c.seq, *(table.c[name] for name in _STEP_FIELDS))
+                .where(table.c.state_uuid == state_uuid, table.c.seq.in_(some))
+                .order_by(table.c.seq, table.c.n)
+            )
+            for seq, *values in connection.execute(question):
+                by_key[state_uuid, seq].steps.append(AcctStep(*values))
+
+
+def _conditions(query: AcctQuery) -> list[sa.ColumnElement[bool]]:
+    column = schema.jobs.c
+    # Every row here is over: one that ended before the window cannot have been in it.
+    found: list[sa.ColumnElement[bool]] = [column.end_time >= query.start]
+    ids = sorted({job_id for job_id, _ in query.ids})
+    if ids and len(ids) <= _IN_LIMIT:
+        found.append(sa.or_(column.job_id.in_(ids), column.group_id.in_(ids)))
+    elif ids:
+        found.append(column.job_id >= ids[0])
+    lists: tuple[tuple[sa.Column[Any], Sequence[object]], ...] = (
+        (column.uid, query.uids),
+        (column.gid, query.gids),
+        (column.account, query.accounts),
+        (column.name, query.names),
+        (column.wckey, query.wckeys),
+    )
+    for one, wanted in lists:
+        if wanted and len(wanted) <= _IN_LIMIT:
+            found.append(one.in_(wanted))
+    if query.end < 1 << 40:
+        found.append(column.submit <= query.end)
+    if query.after:
+        found.append(sa.tuple_(*_ORDER) > sa.tuple_(*query.after))
+    return found

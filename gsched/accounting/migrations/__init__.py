@@ -1,0 +1,1 @@
+"""How the tables came to be: Alembic scripts, applied forward only when slurmdbd starts."""

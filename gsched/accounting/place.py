@@ -1,0 +1,138 @@
+"""Where the database is: an SQLAlchemy URL from slurm.conf and slurmdbd.conf."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import quote
+
+import msgspec
+
+from gsched.config import Config
+
+#: StorageType -> what SQLAlchemy calls it
+_DRIVERS = {
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "postgresql": "postgresql+psycopg",
+    "pgsql": "postgresql+psycopg",
+}
+_PORTS = {"mysql+pymysql": 3306, "postgresql+psycopg": 5432}
+#: name of the SQLite file in StateSaveLocation, and of the database of a server
+FILE = "accounting.sqlite"
+DATABASE = "slurm_acct_db"
+
+
+class PlaceError(Exception):
+    """The configuration names no usable database; the text is one sentence."""
+
+
+class Settings(msgspec.Struct):
+    """What slurmdbd needs to know beside slurm.conf."""
+
+    #: SQLAlchemy URL, with the password
+    url: str
+    #: "" none
+    log_file: str = ""
+    pid_file: str = ""
+    debug: str = "info"
+
+    @property
+    def shown(self) -> str:
+        """The URL without its password, for the log."""
+        scheme, mark, rest = self.url.partition("://")
+        login, at, place = rest.rpartition("@")
+        user = login.partition(":")[0]
+        return f"{scheme}{mark}{user}{at}{place}"
+
+    @property
+    def sqlite_file(self) -> str:
+        """Path of the SQLite file; "" for a server."""
+        return self.url.removeprefix("sqlite:///") if self.url.startswith("sqlite:") else ""
+
+
+def enabled(config: Config) -> bool:
+    """Whether the cluster keeps accounts at all."""
+    return config.accounting_storage_type not in ("", "accounting_storage/none")
+
+
+def settings(config: Config) -> Settings:
+    """Reads slurmdbd.conf beside slurm.conf (it may be missing). Raises PlaceError.
+
+    Its StorageURL goes before StorageType, StorageHost, StoragePort, StorageUser, StoragePass and
+    StorageLoc; without either, slurm.conf's AccountingStorageLoc (a URL or the path of an SQLite
+    file); without that, an SQLite file in StateSaveLocation.
+    """
+    found = _read(os.path.join(os.path.dirname(config.path), "slurmdbd.conf"))
+    result = Settings(
+        "",
+        found.get("logfile", ""),
+        found.get("pidfile", ""),
+        found.get("debuglevel", config.slurmctld_debug),
+    )
+    result.url = _url(found, config)
+    return result
+
+
+def _url(found: dict[str, str], config: Config) -> str:
+    url = found.get("storageurl", "")
+    if url:
+        return _checked(url)
+    kind = found.get("storagetype", "").lower().removeprefix("accounting_storage/")
+    if kind and kind != "sqlite":
+        return _server(kind, found)
+    place = found.get("storageloc", "") or config.raw.get("accountingstorageloc", "")
+    if "://" in place:
+        return _checked(place)
+    if place.startswith("/"):
+        return f"sqlite:///{place}"
+    return f"sqlite:///{os.path.join(config.state_save_location, FILE)}"
+
+
+def _server(kind: str, found: dict[str, str]) -> str:
+    driver = _DRIVERS.get(kind)
+    if driver is None:
+        raise PlaceError(f"StorageType={kind} is not known: mysql, postgresql or sqlite")
+    host = found.get("storagehost", "") or "localhost"
+    port = found.get("storageport", "") or str(_PORTS[driver])
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise PlaceError(f"StoragePort={port} is not a port")
+    user = quote(found.get("storageuser", "") or "slurm", safe="")
+    password = found.get("storagepass", "")
+    login = f"{user}:{quote(password, safe='')}" if password else user
+    name = quote(found.get("storageloc", "") or DATABASE, safe="")
+    address = f"[{host}]" if ":" in host else host
+    return f"{driver}://{login}@{address}:{port}/{name}"
+
+
+def _checked(url: str) -> str:
+    scheme = url.partition("://")[0].partition("+")[0]
+    rest = url.partition("://")[2]
+    if scheme == "sqlite":
+        if not rest.startswith("//"):
+            raise PlaceError("an SQLite database needs an absolute path: sqlite:////PATH")
+        return url
+    if scheme not in _DRIVERS:
+        raise PlaceError(f"databases of kind {scheme!r} are not supported")
+    return f"{_DRIVERS[scheme]}://{rest}"
+
+
+def _read(path: str) -> dict[str, str]:
+    """KEY=value lines, keys in lower case; {} where there is no such file."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise PlaceError(f"cannot read {path}: {error.strerror}") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise PlaceError(f"{path}:{number}: {text!r} is not KEY=value")
+        # A password may hold a #, but not after a space.
+        found[key.strip().lower()] = value.split(" #")[0].strip().strip('"')
+    return found

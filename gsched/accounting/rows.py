@@ -1,0 +1,295 @@
+"""From a job's record to what accounting shows of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gsched.hostlist import compress
+from gsched.model import Hold, Job, JobState, NodeAlloc, Shape
+from gsched.model.acct import TOGETHER, AcctJob, AcctStep
+
+#: ends that say nothing about the script: the job's own exit code is 0:0
+_NOT_BY_ITSELF = frozenset(
+    {
+        JobState.CANCELLED,
+        JobState.TIMEOUT,
+        JobState.NODE_FAIL,
+        JobState.PREEMPTED,
+        JobState.BOOT_FAIL,
+        JobState.DEADLINE,
+    }
+)
+#: what Slurm records for a step that ran out of memory: 0:125
+_OOM_WSTATUS = 125
+
+
+def row(job: Job, cluster: str, now: int, *, contain: bool = False, reason: str = "") -> AcctJob:
+    """The accounting record of a job as it stands at `now`.
+
+    `contain`: the cluster has PrologFlags=Contain (steps `.extern`); `reason`: the scheduler's
+    word for why it waits. Cost: its nodes.
+    """
+    spec, shape = job.spec, job.spec.shape
+    together = bool(job.array_pending) and job.array_task_id < 0
+    end = job.end_time if job.state.finished else 0
+    elapsed = _elapsed(job, end or now)
+    started = bool(job.start_time) and job.state != JobState.PENDING
+    alloc = job.alloc if started else []
+    found = AcctJob(
+        job_id=job.id,
+        restarts=job.restarts,
+        begun=job.eligible_time if job.restarts and job.eligible_time else job.submit_time,
+        group_id=job.het_job_id or job.array_job_id or job.id,
+        sub_id=job.het_offset or (TOGETHER if together else max(job.array_task_id, 0)),
+        array_job_id=job.array_job_id,
+        array_task_id=job.array_task_id,
+        array_tasks=job.array_pending if together else "",
+        array_throttle=job.array_throttle,
+        het_job_id=job.het_job_id,
+        het_offset=job.het_offset,
+        sluid=job.sluid,
+        cluster=cluster,
+        uid=job.uid,
+        gid=job.gid,
+        user_name=job.user,
+        group_name=job.group,
+        account=spec.account,
+        wckey=spec.wckey,
+        name=spec.name,
+        partition_name=(",".join(spec.partitions) if not started else "") or job.partition,
+        qos=spec.qos,
+        reservation=spec.reservation,
+        licenses=spec.licenses,
+        constraints=shape.features,
+        comment=spec.comment,
+        admin_comment=spec.admin_comment,
+        system_comment=job.system_comment,
+        extra=spec.extra,
+        container=spec.container,
+        state=_state(job),
+        cancelled_by=job.cancelled_by if job.state == JobState.CANCELLED else -1,
+        reason="None" if started else reason or _reason(job),
+        wstatus=_wstatus(job),
+        derived_wstatus=job.derived_wstatus,
+        priority=job.priority,
+        submit=job.submit_time,
+        eligible=max(job.eligible_time, spec.begin) if job.eligible_time else 0,
+        start=job.start_time if started else 0,
+        end_time=end,
+        elapsed_s=elapsed if started else 0,
+        suspended_s=max((end or now) - job.start_time - elapsed, 0) if started else 0,
+        time_limit=job.time_limit,
+        req_cpus=_cpus(shape),
+        req_nodes=_nodes(shape),
+        req_mem_mb=_memory(shape, alloc),
+        alloc_cpus=sum(part.cpus for part in alloc),
+        alloc_nodes=len(alloc),
+        nodes=compress(part.node for part in alloc) if alloc else "",
+        exclusive={1: "NODE", 2: "USER", 3: "MCS"}.get(shape.exclusive, "NO"),
+        oversubscribe="YES" if shape.oversubscribe else "NO",
+        std_in=spec.std_in or "/dev/null",
+        std_out=spec.std_out or ("slurm-%A_%a.out" if job.array_job_id else "slurm-%j.out"),
+        std_err=spec.std_err,
+        submit_line=spec.submit_line,
+        work_dir=spec.work_dir,
+    )
+    gpus = _gpus(shape)
+    kinds = {shape.gpu_type: gpus} if shape.gpu_type and gpus else {}
+    found.req_tres = tres(found.req_cpus, found.req_mem_mb, found.req_nodes, gpus, kinds, bill=True)
+    if alloc:
+        found.alloc_tres = tres(
+            found.alloc_cpus,
+            sum(part.mem_mb for part in alloc),
+            len(alloc),
+            sum(part.gpus.bit_count() for part in alloc),
+            job.gpu_types,
+            bill=True,
+        )
+        found.steps = _steps(job, found, contain)
+    return found
+
+
+def tres(
+    cpus: int, mb: int, nodes: int, gpus: int, kinds: dict[str, int], *, bill: bool = False
+) -> str:
+    """TRES text in accounting's order (by name), memory in megabytes."""
+    parts = [f"cpu={cpus}", f"node={nodes}"]
+    if bill:
+        # Without TRESBillingWeights a job is billed by its CPUs.
+        parts.append(f"billing={cpus}")
+    if mb:
+        parts.append(f"mem={mb}M")
+    if gpus:
+        parts.append(f"gres/gpu={gpus}")
+        parts += [f"gres/gpu:{kind}={count}" for kind, count in kinds.items() if kind and count]
+    return ",".join(sorted(parts))
+
+
+def clean(found: AcctJob) -> AcctJob:
+    """Without the one character that no SQL text takes."""
+    for record in (found, *found.steps):
+        for name in record.__struct_fields__:
+            value = getattr(record, name)
+            if isinstance(value, str) and "\0" in value:
+                setattr(record, name, value.replace("\0", "\N{REPLACEMENT CHARACTER}"))
+    return found
+
+
+def stripped(found: AcctJob) -> AcctJob:
+    """With every text reduced to 200 characters of ASCII: what any database can hold."""
+
+    def short(record: msgspec.Struct) -> None:
+        for name in record.__struct_fields__:
+            value = getattr(record, name)
+            if isinstance(value, str):
+                setattr(record, name, value.encode("ascii", "replace").decode("ascii")[:200])
+
+    copy = msgspec.structs.replace(found, steps=[])
+    short(copy)
+    return copy
+
+
+# ---- state -----------------------------------------------------------------------------------
+
+
+def _state(job: Job) -> str:
+    # Another try follows what nobody meant as an end.
+    if job.requeue_after and job.state == JobState.CANCELLED:
+        return "REQUEUED"
+    return job.state.name
+
+
+def _wstatus(job: Job) -> int:
+    if job.state == JobState.OUT_OF_MEMORY:
+        return _OOM_WSTATUS
+    return 0 if not job.finished or job.state in _NOT_BY_ITSELF else job.wstatus
+
+
+def _reason(job: Job) -> str:
+    if job.state == JobState.PENDING or (job.finished and not job.start_time):
+        if job.reason:
+            return job.reason
+        if job.held == Hold.USER:
+            return "JobHeldUser"
+        if job.held == Hold.ADMIN:
+            return "JobHeldAdmin"
+        if job.deps:
+            return "Dependency"
+    return "None"
+
+
+def _elapsed(job: Job, until: int) -> int:
+    if not job.start_time:
+        return 0
+    if job.state == JobState.SUSPENDED:
+        return job.pre_suspend_s
+    if job.suspend_time:
+        return max(until - job.suspend_time + job.pre_suspend_s, 0)
+    return max(until - job.start_time, 0)
+
+
+# ---- request ---------------------------------------------------------------------------------
+
+
+def _nodes(shape: Shape) -> int:
+    least = max(shape.min_nodes, 1)
+    if shape.ntasks and shape.ntasks_per_node and not shape.nodes_set:
+        least = max(least, -(-shape.ntasks // shape.ntasks_per_node))
+    return least
+
+
+def _tasks(shape: Shape) -> int:
+    return shape.ntasks or _nodes(shape) * max(shape.ntasks_per_node, 1)
+
+
+def _cpus(shape: Shape) -> int:
+    nodes = _nodes(shape)
+    return max(
+        _tasks(shape) * max(shape.cpus_per_task, 1),
+        nodes * shape.min_cpus_node,
+        _gpus(shape) * shape.cpus_per_gpu,
+        nodes,
+    )
+
+
+def _gpus(shape: Shape) -> int:
+    if shape.gpus_total:
+        return shape.gpus_total
+    if shape.gpus_per_node:
+        return _nodes(shape) * shape.gpus_per_node
+    if shape.gpus_per_task:
+        return _tasks(shape) * shape.gpus_per_task
+    return _nodes(shape) * shape.gpus_per_socket * max(shape.sockets_per_node, 1)
+
+
+def _memory(shape: Shape, alloc: list[NodeAlloc]) -> int:
+    if shape.mem_per_node is not None:
+        # 0 asks for all of a node: how much that is shows once it has one.
+        return shape.mem_per_node * _nodes(shape) or sum(part.mem_mb for part in alloc)
+    if shape.mem_per_cpu is not None:
+        return shape.mem_per_cpu * _cpus(shape)
+    if shape.mem_per_gpu is not None:
+        return shape.mem_per_gpu * _gpus(shape)
+    return 0
+
+
+# ---- steps -----------------------------------------------------------------------------------
+
+
+def _steps(job: Job, found: AcctJob, contain: bool) -> list[AcctStep]:
+    """The batch step, which runs on the first node, and the one that keeps the job's shell of
+    processes where there is one."""
+    first = job.alloc[0]
+    gpus = first.gpus.bit_count()
+    kinds = dict.fromkeys(job.gpu_types, gpus) if len(job.gpu_types) == 1 and gpus else {}
+    batch = AcctStep(
+        "batch",
+        "batch",
+        _step_state(job),
+        _OOM_WSTATUS if job.state == JobState.OUT_OF_MEMORY else job.wstatus if job.finished else 0,
+        found.start,
+        found.end_time,
+        found.elapsed_s,
+        found.suspended_s,
+        first.cpus,
+        1,
+        1,
+        first.node,
+        tres(first.cpus, first.mem_mb, 1, gpus, kinds),
+        job.usage.user_ms,
+        job.usage.system_ms,
+        job.usage.max_rss_kb if job.finished and job.usage.max_rss_kb else -1,
+        first.node if job.finished and job.usage.max_rss_kb else "",
+        "Unknown",
+    )
+    if not contain:
+        return [batch]
+    extern = AcctStep(
+        "extern",
+        "extern",
+        "COMPLETED" if job.finished else job.state.name,
+        0,
+        found.start,
+        found.end_time,
+        found.elapsed_s,
+        found.suspended_s,
+        found.alloc_cpus,
+        found.alloc_nodes,
+        found.alloc_nodes,
+        found.nodes,
+        ",".join(part for part in found.alloc_tres.split(",")),
+        layout="Block",
+    )
+    return [batch, extern]
+
+
+def _step_state(job: Job) -> str:
+    if not job.finished:
+        return job.state.name
+    if job.state == JobState.OUT_OF_MEMORY:
+        return "OUT_OF_MEMORY"
+    if job.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL) and not job.wstatus:
+        return job.state.name
+    if job.wstatus & 0x7F:
+        return "CANCELLED"
+    return "FAILED" if job.wstatus else "COMPLETED"

@@ -1,0 +1,337 @@
+"""Questions to accounting: SQL's rows and what has not left the controller's state, in one order.
+
+The state is read by the worker's loop, as for every other read; SQL is asked by threads of their
+own, so that a slow or dead database holds up nobody but those who ask for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gsched.accounting.choose import Choice
+from gsched.accounting.outbox import raw_facts, read_meta
+from gsched.accounting.place import PlaceError, enabled, settings
+from gsched.accounting.rows import row
+from gsched.config import Config
+from gsched.model import Fact, Job, JobState, Verdict
+from gsched.model.acct import AcctJob
+from gsched.store import Snapshot
+from gsched.wire.messages import AcctQuery, Refused, encode
+
+if TYPE_CHECKING:
+    from gsched.accounting.database import Database
+
+#: Rows and bytes of one answer; whoever wants more asks on.
+PAGE = 5000
+PAGE_BYTES = 8 << 20
+THREADS = 2
+#: Seconds after which a question is given up.
+PATIENCE_S = 60.0
+DISABLED = "Slurm accounting storage is disabled"
+
+_job = msgspec.msgpack.Decoder(Job)
+_fact = msgspec.msgpack.Decoder(Fact)
+_verdict = msgspec.msgpack.Decoder(Verdict)
+_encoder = msgspec.msgpack.Encoder()
+
+
+class _AcctRows(msgspec.Struct, array_like=True, tag="AcctRows", gc=False):
+    version: int
+    jobs: list[msgspec.Raw]
+    last: list[int]
+    more: bool
+
+
+@dataclass
+class Live:
+    """What the controller's state holds of accounting, copied out of one snapshot."""
+
+    version: int
+    #: uuid of the state, and the number of the oldest fact in the outbox
+    state_uuid: str = ""
+    outbox_first: int = 1
+    jobs: list[bytes] = field(default_factory=list)
+    facts: list[tuple[int, bytes]] = field(default_factory=list)
+    verdicts: dict[int, bytes] = field(default_factory=dict)
+
+
+def gather(main: Snapshot, view: Snapshot | None, ids: list[int] | None) -> Live:
+    """Copies the jobs (all, or those with the given ids), the outbox and the verdicts."""
+    live = Live(main.version)
+    meta = read_meta(main)
+    if meta is not None:
+        live.state_uuid, live.outbox_first = meta.cluster, meta.outbox_first
+    if ids is None:
+        live.jobs = [bytes(value) for _, value in main.scan("job")]
+        if view is not None:
+            live.verdicts = {
+                int.from_bytes(key, "big"): bytes(value) for key, value in view.scan("verdict")
+            }
+    else:
+        for job_id in ids:
+            key = job_id.to_bytes(8, "big")
+            found = main.get("job", key)
+            if found is not None:
+                live.jobs.append(bytes(found))
+            verdict = view.get("verdict", key) if view is not None else None
+            if verdict is not None:
+                live.verdicts[job_id] = bytes(verdict)
+    live.facts = list(raw_facts(main))
+    return live
+
+
+@dataclass
+class _Question:
+    """One client's question, and between its pages what is left of the live rows."""
+
+    query: AcctQuery
+    live: Live | None
+    since: float
+    answer: bytes | None = None
+    given_up: bool = False
+    #: sorted live rows that no page has brought yet; None: not made yet
+    rows: list[AcctJob] | None = None
+    state_uuid: str = ""
+    #: facts up to this number are SQL's
+    last_seq: int = 0
+    needs_sql: bool = True
+
+
+class Accounting:
+    """Answers AcctQuery; one per worker."""
+
+    def __init__(self, config: Config, admins: frozenset[int]) -> None:
+        self._config = config
+        self._admins = admins
+        self._private = bool(
+            {"jobs", "all"} & set(config.raw.get("privatedata", "").lower().split(","))
+        )
+        self._contain = bool({"contain", "x11"} & {f.lower() for f in config.prolog_flags})
+        self._database: Database | None = None
+        self._opening = threading.Lock()
+        self._todo: SimpleQueue[Hashable] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._open: dict[Hashable, _Question] = {}
+        #: what a client's next page goes on from
+        self._pages: dict[Hashable, _Question] = {}
+        self._ready: SimpleQueue[Hashable] = SimpleQueue()
+        self._wake, self._wake_end = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._wake_end, False)
+
+    # ---- for the worker's loop ----------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Readable when an answer is there."""
+        return self._wake
+
+    def goes_on(self, who: Hashable, query: AcctQuery) -> bool:
+        """Whether it is the next page of what the client asked before: no snapshot is needed."""
+        before = self._pages.get(who)
+        return bool(query.after) and before is not None and _same(before.query, query)
+
+    def under_way(self, who: Hashable) -> bool:
+        """Whether the client's question has been put."""
+        return who in self._open
+
+    def ask(self, who: Hashable, query: AcctQuery, uid: int, live: Live | None) -> None:
+        """Puts the question to a thread; `answer` gives what came of it."""
+        if self._private and uid not in self._admins:
+            query.uids = [uid]
+        before = self._pages.pop(who, None)
+        if live is None and before is not None:
+            question = before
+            question.query, question.since, question.answer = query, time.monotonic(), None
+        else:
+            question = _Question(query, live, time.monotonic())
+        self._open[who] = question
+        if not enabled(self._config):
+            question.answer = encode(Refused(b"", DISABLED))
+            self._done(who)
+            return
+        while len(self._threads) < THREADS:
+            # Daemons: a database that hangs must not keep the worker from ending.
+            thread = threading.Thread(target=self._work, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._todo.put(who)
+
+    def answer(self, who: Hashable) -> bytes | None:
+        """The packed answer to the client's question; None while it is under way."""
+        question = self._open.get(who)
+        if question is None:
+            return encode(Refused(b"", "the question was lost", temporary=True))
+        if question.answer is None:
+            if time.monotonic() - question.since < PATIENCE_S:
+                return None
+            question.given_up = True
+            del self._open[who]
+            return encode(Refused(b"", "the accounting database does not answer in time"))
+        del self._open[who]
+        if question.rows:
+            self._pages[who] = question
+        return question.answer
+
+    def ready(self) -> Iterator[Hashable]:
+        """Clients whose answers have come since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 4096)
+        while not self._ready.empty():
+            yield self._ready.get()
+
+    def overdue(self) -> list[Hashable]:
+        """Clients who have waited too long: `answer` tells them."""
+        now = time.monotonic()
+        return [who for who, q in self._open.items() if now - q.since >= PATIENCE_S]
+
+    def forget(self, who: Hashable) -> None:
+        """The client has gone."""
+        self._open.pop(who, None)
+        self._pages.pop(who, None)
+
+    # ---- in the threads -----------------------------------------------------------------------
+
+    def _done(self, who: Hashable) -> None:
+        self._ready.put(who)
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_end, b"\0")
+
+    def _work(self) -> None:
+        while True:
+            who = self._todo.get()
+            question = self._open.get(who)
+            if question is None or question.given_up:
+                continue
+            try:
+                question.answer = self._page(question)
+            except Exception as problem:
+                text = str(problem).strip() or type(problem).__name__
+                question.answer = encode(Refused(b"", f"accounting: {text}"))
+            self._done(who)
+
+    def _page(self, question: _Question) -> bytes:
+        query = question.query
+        choice = Choice(query)
+        if question.rows is None:
+            self._prepare(question, choice)
+        assert question.rows is not None
+        stored: list[AcctJob] = []
+        bound: tuple[int, ...] | None = None
+        if question.needs_sql:
+            found = self._sql().rows(query, PAGE)
+            if len(found) == PAGE:
+                bound = found[-1][2].order
+            stored = [
+                one
+                for state, seq, one in found
+                if not (state == question.state_uuid and seq > question.last_seq)
+                and choice.takes(one)
+            ]
+        merged = _merge(stored, question.rows, bound)
+        return self._pack(question, merged, bound)
+
+    def _prepare(self, question: _Question, choice: Choice) -> None:
+        """The rows of jobs and facts that SQL does not have, in order."""
+        live = question.live
+        assert live is not None
+        question.live = None
+        question.state_uuid = live.state_uuid
+        database = None
+        # Before the first fact was dropped there is nothing that only SQL knows.
+        question.needs_sql = live.outbox_first > 1
+        try:
+            database = self._sql()
+            question.last_seq = database.last_seq(live.state_uuid)
+            question.needs_sql = True
+        except Exception:
+            if question.needs_sql:
+                raise
+        rows: dict[tuple[int, int], AcctJob] = {}
+        name, contain = self._config.cluster_name, self._contain
+        for seq, packed in live.facts:
+            if seq > question.last_seq:
+                fact = _fact.decode(packed)
+                made = row(fact.job, name, fact.time, contain=contain)
+                rows[made.job_id, made.restarts] = made
+        now = int(time.time())
+        for packed in live.jobs:
+            job = _job.decode(packed)
+            # A fact is the end; only a record of the same end may know more than it.
+            over = job.finished and not job.completing
+            if over or (job.id, job.restarts) not in rows:
+                verdict = live.verdicts.get(job.id) if job.state == JobState.PENDING else None
+                reason = _verdict.decode(verdict).reason if verdict is not None else ""
+                rows[job.id, job.restarts] = row(job, name, now, contain=contain, reason=reason)
+        after = tuple(question.query.after)
+        question.rows = sorted(
+            (one for one in rows.values() if one.order > after and choice.takes(one)),
+            key=lambda one: one.order,
+        )
+
+    def _pack(
+        self, question: _Question, merged: list[AcctJob], bound: tuple[int, ...] | None
+    ) -> bytes:
+        packed: list[msgspec.Raw] = []
+        size = 0
+        for one in merged:
+            data = _encoder.encode(one)
+            size += len(data)
+            if packed and (size > PAGE_BYTES or len(packed) == PAGE):
+                break
+            packed.append(msgspec.Raw(data))
+        cut = len(packed) < len(merged)
+        if cut:
+            last = list(merged[len(packed) - 1].order)
+        elif bound is not None:
+            last = list(bound)
+        else:
+            last = list(merged[-1].order) if merged else []
+        assert question.rows is not None
+        question.rows = [one for one in question.rows if list(one.order) > last] if last else []
+        more = cut or bound is not None or bool(question.rows)
+        return _encoder.encode(_AcctRows(0, packed, last, more))
+
+    def _sql(self) -> Database:
+        with self._opening:
+            if self._database is None:
+                # SQLAlchemy costs a third of a second: only here, and only once.
+                from gsched.accounting.database import Database, DatabaseDown
+
+                try:
+                    found = settings(self._config)
+                except PlaceError as problem:
+                    raise DatabaseDown(str(problem)) from None
+                if found.sqlite_file and not os.path.exists(found.sqlite_file):
+                    raise DatabaseDown(f"there is no {found.sqlite_file} yet: is slurmdbd up?")
+                self._database = Database(found.url, read_only=True)
+            return self._database
+
+
+def _same(one: AcctQuery, other: AcctQuery) -> bool:
+    first, second = (
+        msgspec.structs.replace(query, after=[], min_version=0, uids=[]) for query in (one, other)
+    )
+    return first == second
+
+
+def _merge(
+    stored: list[AcctJob], live: list[AcctJob], bound: tuple[int, ...] | None
+) -> list[AcctJob]:
+    """Both in order, without live ones beyond SQL's page; of one attempt the live record, unless
+    it does not know of the end."""
+    chosen = {(one.order): one for one in stored}
+    for one in live:
+        if bound is not None and one.order > bound:
+            break
+        if one.order not in chosen or one.end_time:
+            chosen[one.order] = one
+    return [chosen[order] for order in sorted(chosen)]
