@@ -24,7 +24,7 @@ test: $(VENV)/.tested
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest $(ARGS)
 
 bench: $(VENV)/.tested
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest --benchmark-enable --benchmark-only bench $(ARGS)
+	$(BIN)/python bench/run_all.py $(ARGS)
 
 lint: $(VENV)/.linted
 	$(BIN)/ruff check .

@@ -102,8 +102,9 @@ def process_tree_s(pid: int) -> float:
     return sum(_times(pid)) / TICK
 
 
-def rss_mb(pid: int) -> float:
-    found = re.search(r"^VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.M)
+def rss_mb(pid: int, kind: str = "VmRSS") -> float:
+    """Resident memory; kind "RssAnon": without the pages of mapped files (LMDB's database)."""
+    found = re.search(rf"^{kind}:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.M)
     return int(found[1]) / 1024 if found else 0.0
 
 
