@@ -14,6 +14,7 @@ from gsched.config import Config, NodeConfig
 from gsched.cpuset import pick_cpus
 from gsched.model import Hold, Job, Node, NodeAlloc, Phase, Placement, Plan, Shape, Verdict
 from gsched.taskset import TaskSet
+from gsched.together import Component, Row, Together
 
 #: rows of the queue for the tasks of one array: so many of them may start in one pass
 ARRAY_ROWS = 128
@@ -52,6 +53,7 @@ class Cluster:
         self.names = list(config.nodes)
         self._index = {name: i for i, name in enumerate(self.names)}
         self._core = _core.Core(max(1, len(self.names)))
+        self._together = Together(self._core, len(self.names))
         self._partition_bit = {name: bit for bit, name in enumerate(config.partitions)}
         self._feature_bit: dict[str, int] = {}
         self._type_id: dict[str, int] = {}
@@ -124,19 +126,21 @@ class Cluster:
         for bit, kind in enumerate(types):
             number = self._type_id.setdefault(kind, len(self._type_id))
             by_type[number] = by_type.get(number, 0) | 1 << bit
-        self._core.set_node(
-            i,
-            cls=self._core.define_class(_symmetric(links), numa),
-            cpus=conf.cpus,
-            mem_mb=conf.real_memory,
-            gpu_type_masks=tuple(by_type.items()),
-            gpu_ok_mask=ok,
-            usable=self._core.node(i).usable and node.flags == 0,
-            partitions=self._partitions_of[i],
-            features=self._features(conf),
-            weight=conf.weight,
-            threads=conf.threads_per_core,
-        )
+        links = _symmetric(links)
+        cls = self._core.define_class(links, numa)
+        description: dict[str, Any] = {
+            "cpus": conf.cpus,
+            "mem_mb": conf.real_memory,
+            "gpu_type_masks": tuple(by_type.items()),
+            "gpu_ok_mask": ok,
+            "partitions": self._partitions_of[i],
+            "features": self._features(conf),
+            "weight": conf.weight,
+            "threads": conf.threads_per_core,
+        }
+        usable = self._core.node(i).usable and node.flags == 0
+        self._core.set_node(i, cls=cls, usable=usable, **description)
+        self._together.describe(i, cls, links, numa, description)
 
     def _features(self, conf: NodeConfig) -> int:
         return sum(1 << self._feature_bit[name] for name in set(conf.features))
@@ -144,6 +148,7 @@ class Cluster:
     def set_usable(self, name: str, usable: bool) -> None:
         """Whether new work may go there."""
         self._core.set_usable(self._index[name], usable)
+        self._together.usable_changed()
 
     def used(self, name: str) -> tuple[int, int, int]:
         """(CPUs, MB, GPU bitmap) that jobs hold on a node."""
@@ -156,13 +161,16 @@ class Cluster:
 
     def _request(self, shape: Shape, partition: str) -> int:
         """The core's request class for a shape in a partition. ValueError for what cannot be."""
+        return int(self._core.request(**self._words(shape, partition)))
+
+    def _words(self, shape: Shape, partition: str) -> dict[str, Any]:
         wanted = self._wanted.get((shape, partition))
         if wanted is None:
             wanted = self._translate(shape, partition)
             if len(self._wanted) >= REMEMBERED:
                 self._wanted.clear()
             self._wanted[shape, partition] = wanted
-        return int(self._core.request(**wanted))
+        return wanted
 
     def _translate(self, shape: Shape, partition: str) -> dict[str, Any]:
         """The request in the core's words."""
@@ -241,6 +249,17 @@ class Cluster:
                 self._core.drop_request(req)
         return notes
 
+    def never_together(self, components: Sequence[tuple[Shape, Sequence[str]]]) -> bool:
+        """Whether the empty cluster has no room for all components of a heterogeneous job at once.
+        One that waits alone, being too large for its partition, is let pass as `never` does.
+        Cost: as `never`."""
+        for shape, partitions in components:
+            if all(self._too_big(shape, partition) for partition in partitions):
+                return False
+        return self._together.never(
+            [tuple(self._words(shape, name) for name in names) for shape, names in components]
+        )
+
     def _too_big(self, shape: Shape, partition: str) -> bool:
         """Whether only the number of nodes or CPUs is too much: one node's share would fit."""
         part = self.config.partitions[partition]
@@ -272,6 +291,7 @@ class Cluster:
         self.unqueue(job.id)
         tasks = len(TaskSet.parse(job.array_pending)) if job.array_pending else 1
         rows: list[int] = []
+        places: list[Row] = []
         requests: list[int] = []
         parked = ""
         partitions = job.spec.partitions or (job.partition,)
@@ -295,19 +315,19 @@ class Cluster:
             for _ in range(1 if why else min(tasks, ARRAY_ROWS)):
                 self._last_key += 1
                 key = self._last_key
+                place = (tier * (1 << 40) + job.priority, job.id, job.time_limit, job.spec.begin)
                 self._core.queue_add(
                     key,
                     req,
-                    tier * (1 << 40) + job.priority,
-                    job.id,
-                    job.time_limit,
-                    job.spec.begin,
+                    *place,
                     held=1 if why else 0,
                     group=self._group.get(job.array_job_id, -1) if job.array_job_id else -1,
                     unit=unit,
                 )
                 self._row[key] = (job.id, partition)
                 rows.append(key)
+                if job.het_job_id:
+                    places.append(Row(key, req, place, unit))
         if parked:
             self._parked[job.id] = parked
             self._changed[rows[0]] = _core.HELD
@@ -316,6 +336,10 @@ class Cluster:
         self._rows[job.id] = rows
         self._limit[job.id] = job.time_limit
         self._requests[job.id] = requests
+        if job.het_job_id:
+            wanted = () if parked else tuple(self._words(job.spec.shape, p) for p in partitions)
+            component = Component(job.id, places, parked, wanted)
+            self._together.add(job.het_job_id, job.het_size, component)
 
     def _why_parked(self, job: Job, partition: str) -> str:
         if job.held:
@@ -343,6 +367,7 @@ class Cluster:
             if self._row.pop(key, None) is not None:
                 self._core.queue_remove(key)
         self._parked.pop(job_id, None)
+        self._together.remove(job_id)
         self._limit.pop(job_id, None)
         for req in self._requests.pop(job_id, ()):
             self._core.drop_request(req)
@@ -457,7 +482,8 @@ class Cluster:
     def schedule(self, now: int, max_starts: int, max_test: int = 0) -> Plan:
         """One pass: what starts now (already set aside under each job), and which verdicts
         changed. Cost: see Core.schedule, and ~1 us for each start and changed verdict."""
-        decided = self._core.schedule(now, max_starts, max_test)
+        queue = self._together if len(self._together) else self._core
+        decided = queue.schedule(now, max_starts, max_test)
         starts: list[Placement] = []
         for start in decided.starts:
             job_id, partition = self._row.pop(start.key)

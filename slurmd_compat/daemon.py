@@ -371,7 +371,7 @@ class Daemon:
         spec = record.launch.job.spec
         if (
             action.which == "prolog"
-            and record.launch.node_index == 0
+            and record.launch.batch
             and (spec.get_user_env or wants_login(spec.export))
         ):
             user = record.launch.job.user

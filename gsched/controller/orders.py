@@ -24,7 +24,7 @@ def pack(epoch: int, session: str, orders: Sequence[Order], content: Content) ->
     batch: list[Order] = []
     size = 0
     for order in orders:
-        if isinstance(order, Prepare) and order.launch.node_index == 0:
+        if isinstance(order, Prepare) and order.launch.batch:
             filled = _filled(order.launch, content)
             size += len(filled.script) + len(filled.environment)
             order = Prepare(order.n, filled, order.go)

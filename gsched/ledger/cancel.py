@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from gsched.ledger import jobs
+from gsched.ledger import hetero, jobs
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.select import DENIED, FINISHED, INVALID_ID, Found, apart, find, may_touch
-from gsched.model import Job, JobState, Phase
+from gsched.model import Job, JobState, Phase, transitions
 from gsched.wire import messages
 from gsched.wire.messages import Call, CancelJobs, Done, Refused
 
@@ -41,7 +41,10 @@ def _chosen(
         return [
             (str(job.id), Found(job))
             for job in led.jobs.values()
-            if not job.finished and may_touch(led, uid, job) and _matches(job, write)
+            if not job.finished
+            and not job.het_offset
+            and may_touch(led, uid, job)
+            and _matches(job, write)
         ]
     chosen: list[tuple[str, Found]] = []
     for text in write.ids:
@@ -53,6 +56,11 @@ def _chosen(
         if not mine:
             errors.append((text, DENIED))
             continue
+        if all(found.job.het_offset for found in mine):
+            errors.append((text, hetero.NOT_WHOLE))
+            continue
+        # The leader stands for all components.
+        mine = [found for found in mine if not found.job.het_offset]
         wanted = [found for found in mine if _matches(found.job, write)]
         live = [found for found in wanted if not found.job.finished or _comes_back(found.job)]
         if wanted and not live:
@@ -77,7 +85,7 @@ def _matches(job: Job, write: CancelJobs) -> bool:
 
 def _comes_back(job: Job) -> bool:
     """An attempt has ended, and the job is queued again once its nodes are free."""
-    return job.completing and job.requeue_after
+    return job.finished and job.requeue_after
 
 
 def _one(led: Ledger, job: Job, write: CancelJobs, uid: int, now: float, out: Outcome) -> str:
@@ -85,11 +93,13 @@ def _one(led: Ledger, job: Job, write: CancelJobs, uid: int, now: float, out: Ou
     if job.finished:
         if not kill:
             return FINISHED
-        job.requeue_after = job.hold_after = False
-        job.cancelled_by = uid
-        jobs.move(job, JobState.CANCELLED)
-        job.reason = ""
-        led.put_job(job, out)
+        for member in hetero.unit(led, job):
+            member.requeue_after = member.hold_after = False
+            member.cancelled_by = uid
+            if JobState.CANCELLED in transitions.LEGAL[member.state]:
+                jobs.move(member, JobState.CANCELLED)
+                member.reason = ""
+            led.put_job(member, out)
         return ""
     if job.state == JobState.PENDING:
         if write.signum not in (0, signal.SIGKILL, signal.SIGTERM, signal.SIGCONT):

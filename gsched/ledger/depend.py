@@ -142,9 +142,7 @@ def _records(led: Ledger, dep: Dep) -> list[Job]:
     if dep.task < 0:
         return found
     return [
-        job
-        for job in found
-        if job.array_task_id == dep.task or dep.task in arrays.tasks_of(job)
+        job for job in found if job.array_task_id == dep.task or dep.task in arrays.tasks_of(job)
     ]
 
 
@@ -181,12 +179,12 @@ def _state(led: Ledger, job: Job, dep: Dep, now: float, out: Outcome) -> int:
 
 def _before(led: Ledger, job: Job) -> Iterator[bool]:
     """Unfinished jobs of the same user and name that came earlier (tasks of an array are one)."""
-    mine = job.array_job_id or job.id
+    mine = job.array_job_id or job.het_job_id or job.id
     for other in led.jobs.values():
         if (
             other.uid == job.uid
             and other.spec.name == job.spec.name
-            and (other.array_job_id or other.id) < mine
+            and (other.array_job_id or other.het_job_id or other.id) < mine
             and not _over(other)
         ):
             yield True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.model import JobState, Phase
+from gsched.model import Job, JobState, Phase
 from gsched.taskset import TaskSet
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ def check(led: Ledger) -> None:
         if job.finished:
             _ensure(job.completing == bool(held), f"job {job_id}: completing is {job.completing}")
         if job.configuring:
-            _ensure(job_id in led.preparing or len(job.alloc) == 1, f"job {job_id}: no deadline")
+            known = job_id in led.preparing or (len(job.alloc) == 1 and not job.het_job_id)
+            _ensure(known, f"job {job_id}: no deadline")
+        if job.het_job_id:
+            _unit(led, job)
         for index, part in enumerate(job.alloc):
             if part.phase == Phase.RELEASED:
                 continue
@@ -82,6 +85,23 @@ def check(led: Ledger) -> None:
         _ensure(numbers == sorted(set(numbers)), f"{name}: orders are out of order")
         _ensure(all(live.seen < n <= live.last_order for n in numbers), f"{name}: order numbers")
     led.cluster.check()
+
+
+def _unit(led: Ledger, job: Job) -> None:
+    """A component of a heterogeneous job against the others."""
+    _ensure(job.id == job.het_job_id + job.het_offset, f"component {job.id} has a wrong id")
+    ids = range(job.het_job_id, job.het_job_id + job.het_size)
+    for other in (led.jobs[job_id] for job_id in ids if job_id in led.jobs):
+        _ensure(other.het_job_id == job.het_job_id, f"{other.id} is no component of {job.id}")
+        same = (other.state == JobState.PENDING) == (job.state == JobState.PENDING)
+        same = same and other.finished == job.finished
+        _ensure(same, f"component {job.id} is {job.state.name}, {other.id} {other.state.name}")
+        _ensure(other.attempt == job.attempt, f"components {job.id} and {other.id}: attempts")
+        _ensure(other.configuring == job.configuring, f"components {job.id} and {other.id}: go")
+        back = other.requeue_after == job.requeue_after
+        _ensure(back, f"components {job.id} and {other.id} do not come back together")
+    if job.state != JobState.PENDING:
+        _ensure(job.het_job_id in led.jobs or job.finished, f"component {job.id} has no leader")
 
 
 def _ensure(condition: bool, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched.hostlist import compress
-from gsched.ledger import arrays, depend, outbox
+from gsched.ledger import arrays, depend, hetero, outbox
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import job_key
 from gsched.model import (
@@ -48,8 +48,12 @@ def allocated(job: Job) -> bool:
 def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
     """Records the starts of a plan and sends the nodes their orders."""
     touched: dict[int, Job] = {}
+    units: dict[int, list[Placement]] = {}
     for start in plan.starts:
         job = led.jobs.get(start.job_id)
+        if job is not None and job.het_job_id:
+            units.setdefault(job.het_job_id, []).append(start)
+            continue
         if job is None or job.state != JobState.PENDING or job.held or job.deps:
             led.cluster.give_back(start.key)
             continue
@@ -60,6 +64,9 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
             led.cluster.unqueue(job.id)
         led.cluster.bind(job.id, start.key)
         _start(led, job, start, now, out)
+        _prepare(led, job, now, out)
+    for leader, starts in units.items():
+        _start_unit(led, leader, starts, now, out)
     for job in touched.values():
         if job.state == JobState.PENDING:
             led.cluster.queue_job(job)
@@ -72,6 +79,25 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
         out.wake(plan.wake_at)
     if not plan.complete:
         out.schedule = True
+
+
+def _start_unit(
+    led: Ledger, leader: int, starts: list[Placement], now: float, out: Outcome
+) -> None:
+    """All components of a heterogeneous job, or none of them."""
+    members = hetero.unit(led, led.jobs[leader]) if leader in led.jobs else []
+    ready = all(j.state == JobState.PENDING and not j.held and not j.deps for j in members)
+    if not ready or [start.job_id for start in starts] != [job.id for job in members]:
+        for start in starts:
+            led.cluster.give_back(start.key)
+        return
+    for job, start in zip(members, starts, strict=True):
+        led.cluster.unqueue(job.id)
+        led.cluster.bind(job.id, start.key)
+        _start(led, job, start, now, out)
+    # Only now is it known where all of them are.
+    for job in members:
+        _prepare(led, job, now, out)
 
 
 def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) -> None:
@@ -96,6 +122,10 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     for index, part in enumerate(job.alloc):
         led.parts[part.node][job.id] = index
         led.touch_use(part.node)
+
+
+def _prepare(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    for index in range(len(job.alloc)):
         send_prepare(led, job, index, now, out)
     _tell_waiters(led, job, now, out)
 
@@ -118,14 +148,17 @@ def send_prepare(led: Ledger, job: Job, index: int, now: float, out: Outcome) ->
     part = job.alloc[index]
     gpus = led.nodes[part.node].gpus
     uuids = [gpu.uuid for bit, gpu in enumerate(gpus) if part.gpus >> bit & 1]
+    limit = hetero.limit(led, job)
     launch = LaunchSpec(
         job=job,
         node_index=index,
         gpu_uuids=uuids,
-        limit_s=job.time_limit + over_time(led, job) if job.time_limit else 0,
+        limit_s=limit + over_time(led, job) if limit else 0,
         cluster_name=led.config.cluster_name,
     )
-    led.order(part.node, Prepare(0, launch, go=len(job.alloc) == 1), now, out)
+    if job.het_job_id and launch.batch:
+        launch.components = hetero.unit(led, job)
+    led.order(part.node, Prepare(0, launch, go=hetero.one_node(job)), now, out)
 
 
 def send_kill(led: Ledger, job: Job, part: NodeAlloc, cause: str, now: float, out: Outcome) -> None:
@@ -155,16 +188,18 @@ def report(
         if rep.phase == Phase.RELEASED:
             share_released(led, job, part, now, out)
     elif rep.phase == Phase.RUNNING:
-        if len(job.alloc) == 1:
+        if hetero.one_node(job):
             job.configuring = False
             led.preparing.pop(job.id, None)
     elif rep.phase == Phase.PREPARED and job.configuring and not job.finished:
-        if all(p.phase >= Phase.PREPARED for p in job.alloc):
-            _go(led, job, now, out)
+        if hetero.prepared(led, job):
+            for member in hetero.unit(led, job):
+                _go(led, member, now, out)
 
 
 def _go(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     """All nodes are prepared: the start is a fact from this commit on."""
+    led.put_job(job, out)
     job.configuring = False
     led.preparing.pop(job.id, None)
     for part in job.alloc:
@@ -180,7 +215,9 @@ def _share_ended(
         return
     if part is job.alloc[0]:
         if rep.wstatus >= 0:
-            job.wstatus = rep.wstatus
+            for member in hetero.unit(led, job):
+                member.wstatus = rep.wstatus
+                led.put_job(member, out)
             job.usage = Usage(rep.user_ms, rep.system_ms, rep.max_rss_kb)
         if not job.finished:
             state, reason = _verdict_of_end(rep)
@@ -219,8 +256,28 @@ def end(
     out: Outcome,
     cause: str = "end",
 ) -> None:
-    """The end becomes a fact, of an attempt or of a job that never ran. Shares still held are
-    ordered to be killed."""
+    """The end becomes a fact, of an attempt or of a job that never ran, and with it that of the
+    other components of a heterogeneous job. Shares still held are ordered to be killed."""
+    members = hetero.unit(led, job)
+    for other in members:
+        if other is not job:
+            other.requeue_after, other.hold_after = job.requeue_after, job.hold_after
+            other.requeue_wait, other.hold_reason = job.requeue_wait, job.hold_reason
+            other.cancelled_by, other.wstatus = job.cancelled_by, job.wstatus
+    for member in members:
+        if not member.finished:
+            _end(led, member, state, reason, now, out, cause)
+
+
+def _end(
+    led: Ledger,
+    job: Job,
+    state: JobState,
+    reason: str,
+    now: float,
+    out: Outcome,
+    cause: str,
+) -> None:
     if job.state == JobState.PENDING:
         led.cluster.unqueue(job.id)
         depend.detach(led, job)
@@ -264,12 +321,17 @@ def _all_released(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     outbox.write(led, job, now, out)
     if job.alloc:
         arrays.count_change(led, job, -1)
-    if job.requeue_after:
-        _requeue(led, job, now, out)
-    else:
-        if led.config.min_job_age:
-            heapq.heappush(led.purge_queue, (int(now) + led.config.min_job_age, job.id))
-        _tell_waiters(led, job, now, out)
+    members = hetero.unit(led, job)
+    if any(not other.finished or other.completing for other in members):
+        return
+    # One comes back, or is forgotten, with the others.
+    for member in members:
+        if member.requeue_after:
+            _requeue(led, member, now, out)
+        else:
+            if led.config.min_job_age:
+                heapq.heappush(led.purge_queue, (int(now) + led.config.min_job_age, member.id))
+            _tell_waiters(led, member, now, out)
 
 
 def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
@@ -319,7 +381,8 @@ def launch_failed(led: Ledger, job: Job, node: str, error: str, now: float, out:
     job.hold_after = True
     out.log.append(("error", f"job {job.id} could not be launched on {node}: {error}"))
     end(led, job, JobState.BOOT_FAIL, LAUNCH_FAILED, now, out, cause="launch")
-    job.reason = LAUNCH_FAILED
+    for member in hetero.unit(led, job):
+        member.reason = LAUNCH_FAILED
 
 
 def requeue_running(
@@ -333,15 +396,18 @@ def requeue_running(
 ) -> None:
     """`scontrol requeue`: ends the attempt and queues the job again, not to start before `wait_s`
     seconds later."""
-    job.requeue_after = True
-    job.hold_after = hold
-    job.requeue_wait, job.hold_reason = wait_s, hold_reason
-    led.put_job(job, out)
+    members = hetero.unit(led, job)
+    for member in members:
+        member.requeue_after = True
+        member.hold_after = hold
+        member.requeue_wait, member.hold_reason = wait_s, hold_reason
+        led.put_job(member, out)
     if job.state in (JobState.RUNNING, JobState.SUSPENDED):
         end(led, job, JobState.CANCELLED, "", now, out, cause="requeue")
-    elif not job.completing:
-        job.reason = ""
-        _requeue(led, job, now, out)
+    elif not any(member.completing for member in members):
+        for member in members:
+            member.reason = ""
+            _requeue(led, member, now, out)
 
 
 def over_time(led: Ledger, job: Job) -> int:
@@ -368,14 +434,15 @@ def set_end(led: Ledger, job: Job) -> None:
 def tick(led: Ledger, now: float, out: Outcome) -> None:
     """Gangs that do not get ready in time are taken back whole; times that only time changes."""
     for job_id, deadline in list(led.preparing.items()):
-        if now < deadline:
+        if now < deadline or job_id not in led.preparing:
             continue
         job = led.jobs[job_id]
-        if len(job.alloc) == 1:
+        if hetero.one_node(job):
             # One node prepares and starts in one step: reports and timeouts of the node decide.
             del led.preparing[job_id]
             continue
-        late = [p.node for p in job.alloc if p.phase < Phase.PREPARED]
+        unit = hetero.unit(led, job)
+        late = [p.node for member in unit for p in member.alloc if p.phase < Phase.PREPARED]
         out.log.append(
             ("warning", f"job {job_id}: {compress(late)} not prepared in time; all taken back")
         )
@@ -397,7 +464,7 @@ def purge(led: Ledger, job_id: int, now: float, out: Outcome) -> None:
     job = led.jobs.get(job_id)
     if job is None or not job.finished or job.completing:
         return
-    if job.end_time + led.config.min_job_age > now:
+    if job.end_time + led.config.min_job_age > now or job.requeue_after:
         return
     del led.jobs[job_id]
     arrays.forget(led, job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched.errors import message
-from gsched.ledger import jobs
+from gsched.ledger import hetero, jobs
 from gsched.ledger.fields import BadValue
 from gsched.ledger.hold import REQUEUED_HELD
 from gsched.ledger.outcome import Outcome
@@ -36,11 +36,15 @@ def requeue_held(
 def _again(
     led: Ledger, job: Job, given: dict[str, str], reason: str, now: float, out: Outcome
 ) -> None:
+    if job.het_offset:
+        raise BadValue(hetero.NOT_LEADER)
     if not jobs.may_requeue(led, job):
         raise BadValue(message("ESLURM_DISABLED"))
     if job.state == JobState.PENDING:
         raise BadValue(message("ESLURM_JOB_PENDING"))
     if "incomplete" in given and job.finished:
         return
+    if len(hetero.unit(led, job)) < job.het_size:
+        raise BadValue(message("ESLURM_INVALID_JOB_ID"))
     suspended = job.state == JobState.SUSPENDED
     jobs.requeue_running(led, job, bool(reason) or suspended, now, out, WAIT_S, reason)

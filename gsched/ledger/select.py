@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gsched.ledger import arrays, depend
+from gsched.ledger import arrays, depend, hetero
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job
 from gsched.taskset import TaskSet, TaskSetError
@@ -27,23 +27,29 @@ class Found:
     tasks: list[int] = field(default_factory=list)
 
 
-_ID = re.compile(r"(\d{1,18})(?:_(?:(\d{1,9})|\[([0-9,:-]{1,4096})(?:%\d+)?\]|\*))?")
+_ID = re.compile(r"(\d{1,18})(?:_(?:(\d{1,9})|\[([0-9,:-]{1,4096})(?:%\d+)?\]|\*)|\+(\d{1,3}))?")
 
 
 def find(led: Ledger, text: str) -> list[Found] | None:
-    """The records that "17", "17_4" or "17_[1-3,5]" names; None where there is no such job or the
-    text is none of these. Tasks that do not exist are passed over."""
+    """The records that "17", "17_4", "17_[1-3,5]" or "17+1" names; None where there is no such job
+    or the text is none of these. Tasks that do not exist are passed over."""
     match = _ID.fullmatch(text)
     if match is None:
         return None
     job_id = int(match[1])
     members = led.array_members.get(job_id)
-    one, many = match[2], match[3]
+    one, many, component = match[2], match[3], match[4]
+    if component:
+        job = led.jobs.get(job_id + int(component))
+        return [Found(job)] if job is not None and job.het_job_id == job_id else None
     if not one and not many:
         if members is not None:
             return [Found(led.jobs[member]) for member in sorted(members)]
         job = led.jobs.get(job_id)
-        return [Found(job)] if job is not None else None
+        if job is None:
+            return None
+        # The leader's id means all of a heterogeneous job, another component's only that one.
+        return [Found(job)] if job.het_offset else [Found(each) for each in hetero.unit(led, job)]
     if members is None:
         return None
     try:

@@ -25,9 +25,9 @@ BASIC_PRIORITY = 4294901760
 
 
 def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) -> Done | Refused:
-    """Makes the job, or refuses with Slurm's message. Nothing is changed by a refusal."""
+    """Makes the job, or all components of a heterogeneous job, or refuses with Slurm's message.
+    Nothing is changed by a refusal."""
     spec = write.spec
-    admin = led.is_admin(call.uid)
     tasks, throttle = TaskSet([]), 0
     if spec.array:
         text, _, most = spec.array.partition("%")
@@ -36,22 +36,64 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
             throttle = int(most) if most else 0
         except ValueError:
             tasks = TaskSet([])
-        if not tasks.runs or tasks.last >= led.config.max_array_size:
+        if not tasks.runs or tasks.last >= led.config.max_array_size or write.components:
             return Refused(
                 call.request_id, "Invalid job array specification", "ESLURM_INVALID_ARRAY"
             )
-    if led.task_count + max(1, len(tasks)) > led.config.max_job_count:
+    wanted = max(1, len(tasks)) + len(write.components)
+    if led.task_count + wanted > led.config.max_job_count:
         return Refused(
             call.request_id,
             "Resource temporarily unavailable",
             "EAGAIN",
             temporary=True,
         )
+    if not write.script:
+        return Refused(call.request_id, "Batch script is empty!", "ESLURM_NO_SCRIPT")
+    made: list[Job] = []
+    for number, each in enumerate([spec, *write.components]):
+        one = _component(led, call, write, each, number, now)
+        if isinstance(one, Refused):
+            return one
+        made.append(one)
+    job = made[0]
+    if len(made) > 1:
+        never = led.cluster.never_together([(j.spec.shape, _partitions_of(led, j)) for j in made])
+        if never:
+            return _no_such_nodes(call, [])
+        for number, component in enumerate(made):
+            component.het_job_id, component.het_offset = job.id, number
+            component.het_size = len(made)
+    if tasks.runs:
+        job.array_job_id = job.id
+        job.array_pending = tasks.text()
+        job.array_throttle = throttle
+        led.extra_tasks += len(tasks) - 1
+        led.array_members[job.id] = {job.id}
+        if throttle:
+            led.cluster.set_throttle(job.id, throttle)
+    led.meta.next_job_id = job.id + len(made)
+    led.put_meta(out)
+    for digest, data in ((job.script, write.script), (job.environment, write.environment)):
+        if digest:
+            if digest not in led.blob_refs:
+                out.puts["blob", digest.encode()] = data
+            led.ref_blob(digest)
+    for component in made:
+        led.jobs[component.id] = component
+    for component in made:
+        _enter(led, component, now, out)
+    return Done(call.request_id, 0, value=job.id)
+
+
+def _component(
+    led: Ledger, call: Call, write: SubmitJob, spec: JobSpec, number: int, now: float
+) -> Job | Refused:
+    """The record of a job, or of one component; nothing is changed yet."""
+    admin = led.is_admin(call.uid)
     problem = admission.validate(spec, led.config, write.script, write.environment)
     if problem is not None:
         return Refused(call.request_id, problem.message, problem.code, notes=list(problem.notes))
-    if not write.script:
-        return Refused(call.request_id, "Batch script is empty!", "ESLURM_NO_SCRIPT")
     default = led.config.default_partition
     names = spec.partitions or ((default,) if default else ())
     if not names:
@@ -74,40 +116,41 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
     spec = _with_defaults(spec, partitions[0], led, admin)
     never = led.cluster.never(spec.shape, names)
     if never is not None:
-        return Refused(
-            call.request_id,
-            "Requested node configuration is not available",
-            "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE",
-            notes=never,
-        )
+        return _no_such_nodes(call, never)
+    job_id = led.meta.next_job_id + number
     try:
-        deps = depend.resolve(led, spec.dependency, led.meta.next_job_id)
+        deps = depend.resolve(led, spec.dependency, job_id)
     except depend.DependencyProblem:
         return Refused(call.request_id, "Job dependency problem", "ESLURM_DEPENDENCY")
-    job = _make(led, call, write, spec, names, now)
+    job = _make(led, call, write, spec, names, job_id, now)
+    if number:
+        # The script is the first component's.
+        job.script = job.environment = ""
     job.deps = deps
-    if tasks.runs:
-        job.array_job_id = job.id
-        job.array_pending = tasks.text()
-        job.array_throttle = throttle
-        led.extra_tasks += len(tasks) - 1
-        led.array_members[job.id] = {job.id}
-        if throttle:
-            led.cluster.set_throttle(job.id, throttle)
     if job.spec.hold:
         job.held = Hold.USER
         job.priority = 0
-    led.meta.next_job_id = job.id + 1
-    led.put_meta(out)
-    led.jobs[job.id] = job
-    for digest, data in ((job.script, write.script), (job.environment, write.environment)):
-        if digest:
-            if digest not in led.blob_refs:
-                out.puts["blob", digest.encode()] = data
-            led.ref_blob(digest)
+    return job
+
+
+def _no_such_nodes(call: Call, notes: list[str]) -> Refused:
+    return Refused(
+        call.request_id,
+        "Requested node configuration is not available",
+        "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE",
+        notes=notes,
+    )
+
+
+def _partitions_of(led: Ledger, job: Job) -> tuple[str, ...]:
+    return job.spec.partitions or (job.partition,)
+
+
+def _enter(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    """A new record takes its place in the queue and among those that wait for others."""
     led.put_job(job, out)
     led.cluster.queue_job(job)
-    if deps:
+    if job.deps:
         job.eligible_time = 0
         depend.attach(led, job)
         for doomed in depend.settle(led, job, now, out):
@@ -115,7 +158,6 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
     out.schedule = True
     if job.spec.begin > now:
         out.wake(job.spec.begin)
-    return Done(call.request_id, 0, value=job.id)
 
 
 def digest(data: bytes) -> str:
@@ -165,9 +207,9 @@ def _make(
     write: SubmitJob,
     spec: JobSpec,
     names: tuple[str, ...],
+    job_id: int,
     now: float,
 ) -> Job:
-    job_id = led.meta.next_job_id
     priority = spec.priority
     if priority is None:
         priority = max(1, BASIC_PRIORITY - job_id - spec.nice)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched.errors import message
-from gsched.ledger import jobs
+from gsched.ledger import hetero, jobs
 from gsched.ledger.fields import BadValue
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
@@ -31,9 +31,10 @@ def suspended_s(job: Job) -> int:
 
 def node_limit(led: Ledger, job: Job) -> int:
     """Seconds from the start of the script after which the node ends it; 0 none."""
-    if job.state == JobState.SUSPENDED or not job.time_limit:
+    limit = hetero.limit(led, job)
+    if job.state == JobState.SUSPENDED or not limit:
         return 0
-    return job.time_limit + jobs.over_time(led, job) + suspended_s(job)
+    return limit + jobs.over_time(led, job) + suspended_s(job)
 
 
 def suspend(

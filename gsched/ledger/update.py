@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gsched import admission
 from gsched.errors import message
-from gsched.ledger import arrays, depend, jobs
+from gsched.ledger import arrays, depend, hetero, jobs
 from gsched.ledger.fields import (
     ALREADY_FINISHED,
     DENIED,
@@ -55,6 +55,9 @@ def update_jobs(
             if not (write.verb == "top" and "enable_user_top" in led.config.scheduler_options):
                 errors.append((text, DENIED))
                 continue
+        if write.verb in ("requeue", "requeuehold", "top") and len(records) > 1:
+            # Asked of the leader of a heterogeneous job, it is done to all components.
+            records = [found for found in records if not found.job.het_offset]
         whole = len(records) > 1
         for found in records:
             if whole and found.job.finished:
@@ -124,8 +127,9 @@ def _take_over(led: Ledger, job: Job, edit: Edit, now: float, out: Outcome) -> N
             out.wake(job.spec.begin)
     elif edit.limit_changed:
         jobs.set_end(led, job)
-        limit = node_limit(led, job)
-        led.order(job.alloc[0].node, SetLimit(0, job.id, job.attempt, limit), now, out)
+        first = hetero.unit(led, job)[0]
+        limit = node_limit(led, first)
+        led.order(first.alloc[0].node, SetLimit(0, first.id, first.attempt, limit), now, out)
 
 
 _ADMINS_ONLY = frozenset({"suspend", "resume", "top"})

@@ -267,6 +267,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     #: once it is queued again: seconds until it may start, and the reason of its hold ("" none)
     requeue_wait: int = 0
     hold_reason: str = ""
+    #: components of the heterogeneous job (0: none); their ids follow het_job_id
+    het_size: int = 0
 
     @property
     def finished(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,10 +40,16 @@ class Client:
         self.jobs: dict[int, Submitted] = {}
         self.refused: list[str] = []
 
-    def submit(self, spec: JobSpec, duration: float, exit_code: int) -> None:
+    def submit(
+        self,
+        spec: JobSpec,
+        duration: float,
+        exit_code: int,
+        components: Sequence[JobSpec] = (),
+    ) -> None:
         """A job that runs for `duration` seconds and then exits with `exit_code`."""
         script = f"#! {duration} {exit_code} {self._count}".encode()
-        request_id = self._send(SubmitJob(spec, script, b"", "user", "group"))
+        request_id = self._send(SubmitJob(spec, script, b"", "user", "group", list(components)))
         self._plans[request_id] = (duration, exit_code)
 
     def cancel(self, job_id: int) -> None:

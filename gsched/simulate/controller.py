@@ -174,7 +174,7 @@ class Controller:
             self._to_node(name, Orders(self.ledger.meta.epoch, live.session, filled))
 
     def _fill(self, order: Order) -> Order:
-        if isinstance(order, Prepare) and order.launch.node_index == 0:
+        if isinstance(order, Prepare) and order.launch.batch:
             script = self.disk.records["blob", order.launch.job.script.encode()]
             launch = msgspec.structs.replace(order.launch, script=script)
             return msgspec.structs.replace(order, launch=launch)

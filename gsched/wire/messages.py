@@ -6,7 +6,7 @@ direction is decoded in one call (`decode`), which raises BadMessage for anythin
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -103,6 +103,13 @@ class LaunchSpec(msgspec.Struct, array_like=True, gc=False):
     #: NUL-separated NAME=value
     environment: bytes = b""
     cluster_name: str = ""
+    #: all components of a heterogeneous job, for its script's environment
+    components: list[Job] = []
+
+    @property
+    def batch(self) -> bool:
+        """Whether the script runs here: on the first node, of the first component."""
+        return self.node_index == 0 and self.job.het_offset == 0
 
 
 class Prepare(_Msg):
@@ -191,6 +198,8 @@ class SubmitJob(_Msg):
     environment: bytes
     user: str = ""
     group: str = ""
+    #: a heterogeneous job: the components after the first, which alone has the script
+    components: Annotated[list[JobSpec], msgspec.Meta(max_length=127)] = []
 
 
 class CancelJobs(_Msg):
@@ -247,9 +256,7 @@ class AckOutbox(_Msg):
     through: int
 
 
-Write = (
-    SubmitJob | CancelJobs | UpdateNode | UpdateJob | Ping | Reconfigure | Shutdown | AckOutbox
-)
+Write = SubmitJob | CancelJobs | UpdateNode | UpdateJob | Ping | Reconfigure | Shutdown | AckOutbox
 
 
 class Call(_Msg):

@@ -202,7 +202,7 @@ class Agent:
                 if record.phase < Phase.ENDED:
                     self._ended(attempt, -1, "node")
                 self._let_go(attempt)
-            elif record.started_ms >= 0 and record.launch.node_index == 0:
+            elif record.started_ms >= 0 and record.launch.batch:
                 attempt.step = _SPAWNED
                 self._out.append(AdoptStep(record.key, record))
             elif record.phase == Phase.ENDED or record.kill:
@@ -372,7 +372,7 @@ class Agent:
         record = Record(job.id, job.attempt, key.cluster, self.boot_id, launch, go=order.go)
         attempt = _Attempt(record)
         self._held[key] = attempt
-        if launch.node_index == 0:
+        if launch.batch:
             self._out.append(WriteJob(key, order.launch))
         if self._in_the_way(attempt):
             self._put(attempt)
@@ -382,9 +382,7 @@ class Agent:
     def _needs_prolog(self, attempt: _Attempt) -> bool:
         launch = attempt.record.launch
         spec = launch.job.spec
-        return self.prolog or (
-            launch.node_index == 0 and (spec.get_user_env or wants_login(spec.export))
-        )
+        return self.prolog or (launch.batch and (spec.get_user_env or wants_login(spec.export)))
 
     def _in_the_way(self, attempt: _Attempt) -> bool:
         """Another attempt still holds one of its GPUs, or is an earlier try of the same job."""
@@ -418,7 +416,7 @@ class Agent:
         self._advance(attempt, Phase.RUNNING)
         record.started_ms = now
         self._put(attempt)
-        if record.launch.node_index == 0:
+        if record.launch.batch:
             attempt.step = _SPAWNED
             self._out.append(SpawnStep(record.key, record))
         self._soon(now)
@@ -582,10 +580,10 @@ class Agent:
                 continue
             if attempt.step == _SPAWNED:
                 assert record.phase in (Phase.RUNNING, Phase.ENDED) and record.go
-                assert record.launch.node_index == 0
+                assert record.launch.batch
             if record.phase == Phase.RUNNING:
                 assert record.go
-                assert attempt.step == _SPAWNED or record.launch.node_index > 0
+                assert attempt.step == _SPAWNED or not record.launch.batch
             if attempt.blocked:
                 assert not attempt.hook and attempt.step == _NONE
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from gsched.config import parse_config
+from gsched.ledger import hetero
 from gsched.model import Job, JobSpec, JobState, Shape
 from gsched.simulate.client import Submitted
 from gsched.simulate.world import Faults, World
@@ -71,6 +72,18 @@ def random_spec(rnd: random.Random) -> JobSpec:
     return JobSpec(name="j", shape=shape, time_limit=limit, requeue=rnd.random() < 0.8, array=array)
 
 
+def random_components(rnd: random.Random, spec: JobSpec) -> list[JobSpec]:
+    """Further components, small enough to fit beside each other on the empty cluster."""
+    if spec.array or rnd.random() > 0.15:
+        return []
+    shapes = [rnd.choice([Shape(gpus_per_node=1), Shape(ntasks=2)]) for _ in range(3)]
+    spec.shape = shapes[0]
+    return [
+        JobSpec(name="j", shape=shape, time_limit=spec.time_limit, requeue=spec.requeue)
+        for shape in shapes[1 : rnd.randint(2, 3)]
+    ]
+
+
 def play(seed: int, *, proof: bool = False, storm_s: float = STORM_S) -> World:
     """One history; raises AssertionError with the seed where something is lost or doubled."""
     rnd = random.Random(seed)
@@ -78,12 +91,14 @@ def play(seed: int, *, proof: bool = False, storm_s: float = STORM_S) -> World:
     world.weather(world.now + storm_s)
     for _ in range(rnd.randint(5, 25)):
         spec = random_spec(rnd)
+        components = random_components(rnd, spec)
         duration, code = rnd.choice([0.05, 1.0, 5.0, 20.0]), rnd.choice([0, 0, 0, 1, 42])
         when = world.now + rnd.uniform(0, storm_s)
         wait = rnd.random() if rnd.random() < 0.2 else None
 
         def submit(
             spec: JobSpec = spec,
+            components: list[JobSpec] = components,
             duration: float = duration,
             code: int = code,
             wait: float | None = wait,
@@ -93,7 +108,7 @@ def play(seed: int, *, proof: bool = False, storm_s: float = STORM_S) -> World:
                 target = known[int(wait * len(known))]
                 kind = "afterany" if wait < 0.8 else "after"
                 spec.dependency = f"{kind}:{target}"
-            world.client.submit(spec, duration, code)
+            world.client.submit(spec, duration, code, components)
 
         world.at(when, submit)
     for _ in range(rnd.randint(0, 6)):
@@ -146,11 +161,22 @@ def account(world: World) -> None:
             assert sorted(found) == wanted, f"array {job_id} has tasks {sorted(found)}"
         for each in tasks:
             account_job(world, ledger.jobs[each], told)
+        for part in hetero.unit(ledger, ledger.jobs[job_id])[1:]:
+            account_component(world, ledger.jobs[job_id], part)
     assert not any(run.end is None for run in world.runs), "something still runs"
 
 
 def _tasks(job: Job) -> list[int]:
     return list(TaskSet.parse(job.array_pending)) if job.array_pending else [job.array_task_id]
+
+
+def account_component(world: World, leader: Job, job: Job) -> None:
+    """A further component went the way of the first, and no script ran in it."""
+    same = ("state", "attempt", "restarts", "wstatus", "cancelled_by", "completing")
+    for name in same:
+        mine, its = getattr(job, name), getattr(leader, name)
+        assert mine == its, f"component {job.id} has {name} {mine}, its leader {its}"
+    assert not any(run.job_id == job.id for run in world.runs), f"component {job.id} ran a script"
 
 
 def account_job(world: World, job: Job, told: Submitted) -> None:

@@ -32,7 +32,8 @@ ARROWS: dict[str, set[str]] = {
     "controller": {"ledger", "scheduling", "policy", "store", "wire", "metrics", "accounting"},
     "ledger": {"cluster", "policy"},
     "scheduling": {"cluster", "policy"},
-    "cluster": {"_core"},
+    "cluster": {"_core", "together"},
+    "together": {"_core"},
     "slurmd_compat": {"slurmd_compat.agent", "wire"},
     "slurmd_compat.agent": set(),
     "simulate": {"ledger", "scheduling", "slurmd_compat.agent", "_core"},
@@ -43,7 +44,10 @@ ARROWS: dict[str, set[str]] = {
 MESSAGES = "gsched.wire.messages"
 MAY_NAME_MESSAGES = {"slurmd_compat.agent", "simulate", "ledger"}
 
-PURE = {"ledger", "scheduling", "policy", "cluster", "model", "_core", "slurmd_compat.agent"}
+PURE = {
+    *("ledger", "scheduling", "policy", "cluster", "together", "model", "_core"),
+    "slurmd_compat.agent",
+}
 
 #: Sockets, clocks, files, processes, SQL, the command line.
 IMPURE = {
