@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gsched.config import Config, NodeConfig
 from gsched.model.node import Node, NodeUse
 from gsched.model.states import NodeFlag
@@ -28,14 +30,25 @@ _BASE_RANK = {"UNKNOWN": 0, "DOWN": 1, "IDLE": 2, "ALLOCATED": 3, "MIXED": 5, "F
 _FLAG_RANK = {"DRAIN": 0x200, "COMPLETING": 0x400, "NOT_RESPONDING": 0x800, "FAIL": 0x2000}
 
 
+def _as_changed(conf: NodeConfig, node: Node) -> NodeConfig:
+    if node.weight < 0 and not node.features:
+        return conf
+    return msgspec.structs.replace(
+        conf,
+        weight=node.weight if node.weight >= 0 else conf.weight,
+        features=tuple(node.features.split(",")) if node.features else conf.features,
+    )
+
+
 class NodeView:
     """A node as users see it."""
 
     __slots__ = ("base", "conf", "flags", "node", "use")
 
     def __init__(self, conf: NodeConfig, node: Node | None, use: NodeUse | None) -> None:
-        self.conf = conf
         self.node = node if node is not None else Node(conf.name)
+        #: its line, and what an administrator said since
+        self.conf = _as_changed(conf, self.node)
         self.use = use if use is not None else NodeUse(conf.name)
         #: base state in Slurm's capitals
         self.base = self._base()
@@ -163,7 +176,7 @@ class NodeView:
     @property
     def gres(self) -> str:
         """ "gpu:h100:8"; "(null)" for none."""
-        return self.conf.gres_text or "(null)"
+        return "gpu:0" if self.node.no_gpus else self.conf.gres_text or "(null)"
 
     @property
     def gres_used(self) -> str:
@@ -207,7 +220,7 @@ class NodeView:
 
     @property
     def active_features(self) -> str:
-        return self.node.features or self.features
+        return self.node.active_features or self.features
 
     @property
     def load(self) -> str:

@@ -41,6 +41,8 @@ _LONG: dict[str, tuple[Arg, str]] = {
 _KEYWORDS: dict[str, tuple[int, str, int, int]] = {
     "all": (3, "all", 0, 0),
     "completing": (2, "completing", 0, 0),
+    "create": (2, "create", 1, -1),
+    "delete": (3, "delete", 1, -1),
     "details": (1, "details", 0, 0),
     "exit": (1, "exit", 0, 0),
     "getaddrs": (4, "getaddrs", 1, 1),
@@ -74,8 +76,6 @@ _MISSING = frozenset(
         "abort",
         "cancel_reboot",
         "cluster",
-        "create",
-        "delete",
         "errnumstr",
         "fsdampeningfactor",
         "listjobs",
@@ -254,6 +254,11 @@ def _change(session: _Session, keyword: str, rest: list[str]) -> int:
     streams, reader = session.streams, session.reader
     if keyword == "update":
         return change.update(rest, streams, reader)
+    if keyword in ("create", "delete"):
+        from gsched_cli import scontrol_partition
+
+        verb = scontrol_partition.create if keyword == "create" else scontrol_partition.delete
+        return verb(rest, reader)
     if keyword in ("hold", "uhold", "release"):
         return change.hold(keyword, rest, streams, reader)
     if keyword == "reconfigure":

@@ -27,6 +27,8 @@ Show:
   write batch_script ID [FILE|-]
 Change:
   update JobId=ID KEY=VALUE ...
+  update PartitionName=NAME State=UP|DOWN|DRAIN|INACTIVE KEY=VALUE ...
+  create PartitionName=NAME Nodes=HOSTS KEY=VALUE ... (delete PartitionName=NAME)
   update NodeName=HOSTS State=drain|resume|down|idle|undrain|fail Reason=TEXT
   hold LIST                 keep waiting jobs back (uhold: so that their owner may release them)
   release LIST              let them go

@@ -154,6 +154,10 @@ def update(words: Sequence[str], streams: Streams, reader: Reader) -> int:
             # A partition may be named to move a job to it.
             if any(other.lower().startswith(("job=", "jobid=")) for other in words):
                 continue
+            if low.startswith("partition"):
+                from gsched_cli import scontrol_partition
+
+                return scontrol_partition.update(value, words, reader)
             raise Stop(1, f"slurm_update error: {NOT_SUPPORTED}\n")
     raise Stop(1, NO_ENTITY)
 

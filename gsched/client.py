@@ -32,6 +32,8 @@ from gsched.wire.messages import (
     JobRows,
     NodeQuery,
     NodeRows,
+    PartitionQuery,
+    PartitionRows,
     Read,
     Refused,
     Reply,
@@ -167,11 +169,18 @@ class Client:
         return found
 
     def config(self) -> Config:
-        """The cluster's configuration, from slurm.conf as it is now. Raises ConfigError."""
+        """The cluster's configuration: slurm.conf as it is now, and what was changed of partitions
+        at run time, where a frontend can tell. Raises ConfigError."""
         from gsched.config import load_config
         from gsched.config.locate import find_slurm_conf
+        from gsched.config.overrides import with_partitions
 
-        return load_config(self._slurm_conf or find_slurm_conf(os.environ))
+        config = load_config(self._slurm_conf or find_slurm_conf(os.environ))
+        try:
+            rows = self._read(PartitionQuery(self._seen), PartitionRows)
+        except (ControllerDown, RequestRefused):
+            return config
+        return with_partitions(config, rows.changes)
 
     def now(self) -> float:
         """Wall clock, seconds since the epoch."""

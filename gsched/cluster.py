@@ -121,6 +121,8 @@ class Cluster:
             numa = [-1] * len(types)
             ok = (1 << len(types)) - 1
             self._gpu_cores[i] = [""] * len(types)
+        if node.no_gpus:
+            ok = 0
         self._gpu_type[i] = types
         by_type: dict[int, int] = {}
         for bit, kind in enumerate(types):

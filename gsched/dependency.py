@@ -56,9 +56,7 @@ def parse(text: str) -> list[Dep]:
             if match is None or (match[3] and kind != "after"):
                 raise DependencyError(f"dependency {text!r} is wrong at {item!r}")
             task = int(match[2]) if match[2] and match[2] != "*" else -1
-            deps.append(
-                Dep(kind, int(match[1]), task, int(match[3] or 0), alternative=alternative)
-            )
+            deps.append(Dep(kind, int(match[1]), task, int(match[3] or 0), alternative=alternative))
     return deps
 
 

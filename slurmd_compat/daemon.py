@@ -11,16 +11,16 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from gsched.config import Config
+from gsched.config import Config, ConfigError, load_config
 from gsched.environment import wants_login
-from gsched.wire.messages import BadMessage, ToNode, decode, encode
+from gsched.wire.messages import BadMessage, Reread, ToNode, decode, encode
 from gsched.wire.sockets import dial_controller
 from slurmd_compat.agent import (
     Absent,
@@ -92,6 +92,7 @@ class Daemon:
         log: Any,
         *,
         stepd_path: str = "",
+        children: Iterable[int] = (),
     ) -> None:
         """Opens the journal (SpoolBusy, OSError), the GPUs, the link (KeyProblem)."""
         self.config = config
@@ -121,7 +122,7 @@ class Daemon:
         self._kill_at: dict[Key, int] = {}
         self._todo: deque[Input] = deque()
         #: supervisors of ours whose exit status nobody has read yet
-        self._zombies: list[int] = []
+        self._zombies: list[int] = list(children)
         self._want_report = False
         self._want_register = False
         self._hold_until = 0
@@ -130,6 +131,8 @@ class Daemon:
         #: when a registration was last handed over
         self._registered_at = -LINK_NEWS_MS
         self._stopping = False
+        #: set when the daemon ends only to be started anew with it
+        self.next_config: Config | None = None
         self._load = (-LOAD_MS, -1, -1)
         #: malformed messages
         self.bad = 0
@@ -192,6 +195,24 @@ class Daemon:
         self._stopping = True
         self._wake()
 
+    def reread(self) -> None:
+        """Reads the configuration again. If it is good the daemon ends with `next_config` set, to
+        be started anew with it: supervisors are adopted as after any restart."""
+        try:
+            config = load_config(self.config.path)
+        except (ConfigError, OSError) as error:
+            self.log.error(f"the configuration stays as it was: {error}")
+            return
+        if self.node not in config.nodes:
+            self.log.warning(f"{self.node} is not in the new configuration: nothing changes here")
+            return
+        self.next_config = config
+        self.stop()
+
+    def orphaned(self) -> list[int]:
+        """Supervisors of this process whose exit status nobody has read yet."""
+        return [*self._zombies, *(step.pid for step in self._steps.values() if step.pid)]
+
     def close(self) -> None:
         """Lets go of everything; supervisors and jobs stay."""
         self.health.stop()
@@ -205,6 +226,7 @@ class Daemon:
         os.close(self._wake_read)
         os.close(self._wake_write)
         self.grants.close()
+        self.inventory.close()
         self.journal.close()
 
     def turn(self, timeout_ms: int) -> None:
@@ -273,6 +295,10 @@ class Daemon:
             except BadMessage as error:
                 self.bad += 1
                 self.log.error(f"a message of the controller was not understood: {error}")
+                continue
+            if isinstance(message, Reread):
+                if message.epoch >= self.agent.epoch:
+                    self.reread()
                 continue
             self._todo.append(message)
             self._drain()

@@ -173,6 +173,14 @@ class Inventory:
                 gpu.fault = refusal
                 self.problems.append(refusal)
 
+    def close(self) -> None:
+        """Gives the GPUs back to whoever asks for them next."""
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+        if self.nvml is not None:
+            self.nvml.close()
+
     def facts(self) -> Register:
         """The hardware part of a registration. With SlurmdParameters=config_overrides the numbers
         of slurm.conf stand, as in Slurm."""

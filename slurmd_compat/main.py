@@ -199,8 +199,9 @@ def signals(daemon: Any, log: Log) -> Iterator[None]:
         while came:
             number = came.pop(0)
             if number == signal.SIGHUP:
-                log.logger.info("SIGHUP: slurm.conf is read again at the next start")
+                log.logger.info("SIGHUP: reading the configuration again")
                 log.reopen()
+                daemon.reread()
             elif number == signal.SIGUSR2:
                 log.reopen()
             else:
@@ -210,6 +211,8 @@ def signals(daemon: Any, log: Log) -> Iterator[None]:
     daemon.watch(wake, act)
     yield
     signal.set_wakeup_fd(-1)
+    os.close(wake)
+    os.close(wake_end)
 
 
 def serve(options: Options, config: Config, node: str, spool: Path, log: Log) -> None:
@@ -228,15 +231,32 @@ def serve(options: Options, config: Config, node: str, spool: Path, log: Log) ->
             f"not root: all jobs run as uid {os.geteuid()} whoever submitted them; "
             "prolog and epilog run as this user"
         )
-    daemon = Daemon(config, node, spool, keys_dir(config.path), logger, stepd_path=options.stepd)
-    pid_file = PidFile(config.nodes[node].expand(config.slurmd_pid_file))
-    with signals(daemon, log):
-        logger.info(
-            f"slurmd of node {node}, cluster {config.cluster_name}, started",
-            gpus=len(daemon.inventory.gpus),
+    pid_file: PidFile | None = None
+    children: list[int] = []
+    following: Config | None = config
+    while following is not None:
+        config = following
+        daemon = Daemon(
+            config,
+            node,
+            spool,
+            keys_dir(config.path),
+            logger,
+            stepd_path=options.stepd,
+            children=children,
         )
-        daemon.run()
-    pid_file.remove()
+        if pid_file is None:
+            pid_file = PidFile(config.nodes[node].expand(config.slurmd_pid_file))
+        with signals(daemon, log):
+            logger.info(
+                f"slurmd of node {node}, cluster {config.cluster_name}, started",
+                gpus=len(daemon.inventory.gpus),
+            )
+            daemon.run()
+        following = daemon.next_config
+        children = daemon.orphaned()
+    if pid_file is not None:
+        pid_file.remove()
     logger.info("slurmd ended")
 
 

@@ -108,6 +108,12 @@ _SIMPLE: dict[str, tuple[str, Callable[[Pair], Any]]] = {
     "tresbillingweights": ("tres_billing_weights", _text),
 }
 
+
+def parsers() -> dict[str, tuple[str, Callable[[Pair], Any]]]:
+    """Lower-case key -> (field of a PartitionConfig, parser), for keys that need no more."""
+    return _SIMPLE
+
+
 #: keys that take more than a parser
 _OTHERS = {"nodes", "oversubscribe", "jobdefaults", "priority"}
 
@@ -188,7 +194,7 @@ class PartitionTable:
             fields["nodes"] = tuple(nodes.resolve(pair))
             fields["nodes_text"] = pair.value
         if pair := settings.get("oversubscribe"):
-            fields.update(_oversubscribe(pair))
+            fields.update(oversubscribe(pair))
         if "defmempercpu" in settings and "defmempernode" in settings:
             raise settings["defmempernode"].error(
                 f"PartitionName={name}: DefMemPerCPU and DefMemPerNode exclude each other"
@@ -208,7 +214,8 @@ class PartitionTable:
         return made
 
 
-def _oversubscribe(pair: Pair) -> dict[str, Any]:
+def oversubscribe(pair: Pair) -> dict[str, Any]:
+    """OverSubscribe= as fields of a PartitionConfig."""
     word, _, count = pair.value.partition(":")
     kind = word.upper()
     if kind not in {"NO", "YES", "FORCE", "EXCLUSIVE"}:

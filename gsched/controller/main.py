@@ -20,7 +20,7 @@ from gsched.controller.clock import Clock
 from gsched.controller.load import load_ledger
 from gsched.controller.loop import Controller
 from gsched.controller.sharing import Sharing
-from gsched.controller.verbs.reconfigure import NOT_YET
+from gsched.controller.verbs.reconfigure import Reload
 from gsched.scheduling import run_pass
 from gsched.store import CommitFailed, Store, StoreError, ViewStore
 from gsched.wire.identity import Admission, proxy_uids
@@ -160,7 +160,8 @@ def signals(controller: Controller, log: Log) -> Iterator[None]:
         while came:
             number = came.pop(0)
             if number == signal.SIGHUP:
-                log.logger.info(f"SIGHUP: {NOT_YET}")
+                log.logger.info("SIGHUP: reading the configuration again")
+                controller.reconfigure()
             elif number == signal.SIGUSR2:
                 log.reopen()
             else:
@@ -202,7 +203,16 @@ def serve(options: Options, config: Config, log: Log) -> None:
             logger.warning(f"the clock is {clock.behind:.0f} s behind the recorded time")
         sockets = listen(config, admins, logger)
         controller = Controller(
-            config, store, view, sockets, ledger, run_pass, clock, logger, sharing
+            config,
+            store,
+            view,
+            sockets,
+            ledger,
+            run_pass,
+            clock,
+            logger,
+            sharing,
+            Reload(config, sockets.admission),
         )
         gc.freeze()
         gc.enable()

@@ -26,6 +26,7 @@ from gsched.wire.messages import (
     BlobQuery,
     JobQuery,
     NodeQuery,
+    PartitionQuery,
     Read,
     Refused,
     Status,
@@ -74,6 +75,11 @@ class _NodeRows(msgspec.Struct, array_like=True, tag="NodeRows", gc=False):
     version: int
     nodes: list[msgspec.Raw]
     use: list[msgspec.Raw]
+
+
+class _PartitionRows(msgspec.Struct, array_like=True, tag="PartitionRows", gc=False):
+    version: int
+    changes: list[msgspec.Raw]
 
 
 _head = msgspec.msgpack.Decoder(_JobHead)
@@ -191,6 +197,8 @@ class Reads:
                     return self._jobs(query, main)
                 if isinstance(query, NodeQuery):
                     return self._nodes(query, main)
+                if isinstance(query, PartitionQuery):
+                    return self._partitions(query, main)
                 if isinstance(query, BlobQuery):
                     return encode(self._blob(query, uid, main))
                 assert isinstance(query, StatusQuery)
@@ -257,6 +265,13 @@ class Reads:
                 return _encoder.encode(_NodeRows(version, nodes, use))
         except StoreError:
             return _encoder.encode(_NodeRows(version, nodes, []))
+
+    def _partitions(self, query: PartitionQuery, main: Snapshot) -> bytes:
+        version = main.version
+        if version < query.min_version:
+            raise Behind
+        changes = [msgspec.Raw(value) for _, value in main.scan("partition")]
+        return _encoder.encode(_PartitionRows(version, changes))
 
     def _blob(self, query: BlobQuery, uid: int, main: Snapshot) -> Blob | Refused:
         record = main.get("job", number_key(query.job_id)) if query.job_id > 0 else None

@@ -1,12 +1,13 @@
 """The ledger: the state machine that owns every job and node of a cluster."""
 
-from gsched.ledger.commands import NodeMessage, Start, TakeOver, Tick, Write
+from gsched.ledger.commands import Configure, NodeMessage, Start, TakeOver, Tick, Write
 from gsched.ledger.ledger import Ledger
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import FORMAT, Meta, StoredAnswer, job_key
 
 __all__ = [
     "FORMAT",
+    "Configure",
     "Ledger",
     "Meta",
     "NodeMessage",

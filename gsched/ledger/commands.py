@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gsched.config import Config
 from gsched.model import Plan
 from gsched.wire.messages import Call, Register, Report
 
@@ -36,4 +37,10 @@ class Start(msgspec.Struct):
     plan: Plan
 
 
-Command = TakeOver | Write | NodeMessage | Tick | Start
+class Configure(msgspec.Struct):
+    """The configuration files were read anew, and are good."""
+
+    config: Config
+
+
+Command = TakeOver | Write | NodeMessage | Tick | Start | Configure

@@ -13,11 +13,23 @@ from collections.abc import Iterable
 
 from gsched.cluster import Cluster
 from gsched.config import Config
-from gsched.ledger import arrays, cancel, depend, jobs, nodes, outbox, submit, update
-from gsched.ledger.commands import Command, NodeMessage, Start, TakeOver, Tick, Write
+from gsched.ledger import (
+    arrays,
+    cancel,
+    configure,
+    depend,
+    jobs,
+    node_update,
+    nodes,
+    outbox,
+    partitions,
+    submit,
+    update,
+)
+from gsched.ledger.commands import Command, Configure, NodeMessage, Start, TakeOver, Tick, Write
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import Meta, NodeLive, StoredAnswer, job_key
-from gsched.model import Job, JobState, Node, NodeFlag, NodeUse, Phase
+from gsched.model import Job, JobState, Node, NodeFlag, NodeUse, PartitionChange, Phase
 from gsched.taskset import TaskSet
 from gsched.wire.messages import (
     AckOutbox,
@@ -31,6 +43,7 @@ from gsched.wire.messages import (
     SubmitJob,
     UpdateJob,
     UpdateNode,
+    UpdatePartition,
 )
 
 #: seconds for which a request id is remembered after its answer
@@ -44,7 +57,11 @@ class Ledger:
     """
 
     def __init__(self, config: Config, meta: Meta, admins: Iterable[int] = (0,)) -> None:
+        #: what the files say; what is in force; nodes that are kept for their jobs alone
+        self.files = config
         self.config = config
+        self.carried: set[str] = set()
+        self.partition_changes: dict[str, PartitionChange] = {}
         self.meta = meta
         self.admins = frozenset(admins)
         self.jobs: dict[int, Job] = {}
@@ -72,8 +89,8 @@ class Ledger:
         #: (time, job) at which a dependency is fulfilled by time alone
         self.timed: list[tuple[float, int]] = []
         self._use_dirty: set[str] = set()
-        for name in config.nodes:
-            self._add_node(Node(name=name))
+        for conf in config.nodes.values():
+            self._add_node(configure.new_node(conf))
 
     @classmethod
     def load(
@@ -84,14 +101,26 @@ class Ledger:
         node_records: Iterable[Node],
         answer_records: Iterable[tuple[bytes, StoredAnswer]] = (),
         admins: Iterable[int] = (0,),
+        partition_records: Iterable[PartitionChange] = (),
     ) -> Ledger:
         """The ledger that the stored records describe. Cost: a few us per job."""
-        self = cls(config, meta, admins)
-        for node in node_records:
-            if node.name in config.nodes:
+        known = {node.name: node for node in node_records}
+        loaded = list(job_records)
+        changes = list(partition_records)
+        in_force, carried = configure.effective(config, changes, known, configure.shares(loaded))
+        self = cls(in_force, meta, admins)
+        self.files = config
+        self.carried = set(carried)
+        self.partition_changes = {change.name: change for change in changes}
+        for node in known.values():
+            if node.name in in_force.nodes:
                 self.nodes[node.name] = node
                 self.cluster.node_changed(node)
-        for job in job_records:
+        for name, reason in carried.items():
+            node = self.nodes[name]
+            node.flags |= NodeFlag.DRAIN
+            node.reason = reason
+        for job in loaded:
             self.jobs[job.id] = job
             self.ref_blob(job.script)
             self.ref_blob(job.environment)
@@ -159,6 +188,8 @@ class Ledger:
             self._tick(now, out)
         elif isinstance(command, TakeOver):
             self._take_over(now, out)
+        elif isinstance(command, Configure):
+            configure.reconfigure(self, command.config, now, out)
         self._flush_use(out)
         return out
 
@@ -186,9 +217,11 @@ class Ledger:
         elif isinstance(write, CancelJobs):
             reply = cancel.cancel(self, call, write, now, out)
         elif isinstance(write, UpdateNode):
-            reply = nodes.update(self, call, write, now, out)
+            reply = node_update.update(self, call, write, now, out)
         elif isinstance(write, UpdateJob):
             reply = update.update_jobs(self, call, write, now, out)
+        elif isinstance(write, UpdatePartition):
+            reply = partitions.change(self, call, write, now, out)
         elif isinstance(write, AckOutbox):
             # Repeating it changes nothing: no answer need be remembered.
             out.answers.append((call.request_id, outbox.acknowledge(self, call, write, out)))
@@ -216,6 +249,7 @@ class Ledger:
             jobs.purge(self, job_id, now, out)
         jobs.tick(self, now, out)
         nodes.tick(self, now, out)
+        configure.tick(self, now, out)
         out.wake(now + 1)
 
     # ---- helpers for the verbs --------------------------------------------------------------
@@ -242,6 +276,10 @@ class Ledger:
     def touch_use(self, name: str) -> None:
         """Names the node's use as changed: the view gets it at the end of the command."""
         self._use_dirty.add(name)
+
+    def forget_use(self, name: str) -> None:
+        """The node is gone: its use is not told any more."""
+        self._use_dirty.discard(name)
 
     def order(self, node: str, order: Order, now: float, out: Outcome) -> None:
         """Numbers an order for the node's present session; dropped where there is none (the next
@@ -275,7 +313,9 @@ class Ledger:
 
     def _flush_use(self, out: Outcome) -> None:
         for name in self._use_dirty:
-            live = self.live[name]
+            live = self.live.get(name)
+            if live is None:
+                continue
             cpus, mem, gpus = self.cluster.used(name)
             parts = self.parts[name]
             out.view["use", name.encode()] = NodeUse(

@@ -10,16 +10,12 @@ from gsched.model import Gpu, Job, Node, NodeFlag, Phase
 from gsched.wire.messages import (
     PROTOCOL,
     AttemptReport,
-    Call,
-    Done,
     Forget,
     Go,
     Kill,
-    Refused,
     Register,
     Report,
     Reregister,
-    UpdateNode,
     Welcome,
 )
 
@@ -354,66 +350,3 @@ def fail_node_jobs(led: Ledger, name: str, now: float, out: Outcome) -> None:
             jobs.node_failed(led, job, name, now, out)
         if part.phase < Phase.RELEASED:
             jobs.share_released(led, job, part, now, out)
-
-
-# ---- administration -----------------------------------------------------------------------
-
-
-def update(led: Ledger, call: Call, write: UpdateNode, now: float, out: Outcome) -> Done | Refused:
-    """`scontrol update nodename=... state=... reason=...`; all or nothing."""
-    if not led.is_admin(call.uid):
-        return Refused(call.request_id, "Invalid user id", "ESLURM_USER_ID_MISSING")
-    unknown = [name for name in write.names if name not in led.nodes]
-    if unknown or not write.names:
-        return Refused(call.request_id, "Invalid node name specified", "ESLURM_INVALID_NODE_NAME")
-    state = write.state
-    if state and state not in _STATES:
-        return Refused(call.request_id, "Invalid node state specified", "ESLURM_INVALID_NODE_STATE")
-    if state in ("drain", "down", "fail") and not write.reason:
-        missing = [n for n in write.names if not led.nodes[n].reason]
-        if missing:
-            return Refused(
-                call.request_id,
-                "You must specify a reason when DOWNING a node",
-                "ESLURM_MISSING_REASON",
-            )
-    for name in write.names:
-        node = led.nodes[name]
-        _set_state(led, node, state, now, out)
-        if write.reason:
-            node.reason = write.reason
-            node.reason_uid, node.reason_time = call.uid, int(now)
-        if "comment" in write.fields:
-            node.comment = write.fields["comment"]
-        if "extra" in write.fields:
-            node.extra = write.fields["extra"]
-        led.put_node(node, out)
-        led.cluster.set_usable(name, led.node_up(name))
-        if state == "down":
-            fail_node_jobs(led, name, now, out)
-    out.schedule = True
-    return Done(call.request_id, 0, value=len(write.names))
-
-
-_STATES = {"drain", "resume", "undrain", "down", "idle", "fail", "noresp"}
-
-
-def _set_state(led: Ledger, node: Node, state: str, now: float, out: Outcome) -> None:
-    if state == "drain":
-        node.flags |= NodeFlag.DRAIN
-    elif state == "fail":
-        node.flags |= NodeFlag.FAIL
-    elif state == "undrain":
-        node.flags &= ~NodeFlag.DRAIN
-        _clear_reason(node)
-    elif state in ("resume", "idle"):
-        node.flags &= ~(NodeFlag.DRAIN | NodeFlag.FAIL | NodeFlag.DOWN)
-        _clear_reason(node)
-    elif state == "down":
-        node.flags |= NodeFlag.DOWN
-    elif state == "noresp":
-        node.flags |= NodeFlag.NOT_RESPONDING
-
-
-def _clear_reason(node: Node) -> None:
-    node.reason, node.reason_uid, node.reason_time = "", 0, 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gsched.wire.messages import Order, Reply, Reregister, Welcome
+from gsched.wire.messages import Order, Reply, Reread, Reregister, Welcome
 
 #: (table, key); a value of None deletes
 RecordKey = tuple[str, bytes]
@@ -25,7 +25,7 @@ class Outcome:
     #: (request id, reply)
     answers: list[tuple[bytes, Reply]] = field(default_factory=list)
     #: to nodes, before any order: (node, message)
-    messages: list[tuple[str, Welcome | Reregister]] = field(default_factory=list)
+    messages: list[tuple[str, Welcome | Reregister | Reread]] = field(default_factory=list)
     #: node -> numbered orders for its present session, in order
     orders: dict[str, list[Order]] = field(default_factory=dict)
     #: a scheduling pass is worth while

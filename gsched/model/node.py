@@ -47,10 +47,24 @@ class Node(msgspec.Struct, array_like=True, gc=False):
     version: str = ""
     arch: str = ""
     os: str = ""
-    #: set by a request of the administrator, e.g. ActiveFeatures, weight; "" configuration's
+    #: AvailableFeatures as set by an administrator; "" configuration's
     features: str = ""
     comment: str = ""
     extra: str = ""
+    #: as set by an administrator: ActiveFeatures ("" all that are available), weight (-1 the
+    #: configuration's), Gres=gpu:0
+    active_features: str = ""
+    weight: int = -1
+    no_gpus: bool = False
+
+
+class PartitionChange(msgspec.Struct, array_like=True, gc=False):
+    """What was changed of a partition at run time; kept until the configuration is read anew."""
+
+    name: str
+    #: lower-case keys of slurm.conf and their values
+    fields: dict[str, str] = {}
+    deleted: bool = False
 
 
 class NodeUse(msgspec.Struct, array_like=True, gc=False):

@@ -11,7 +11,7 @@ import msgspec
 from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, StoredAnswer, TakeOver, Tick
 from gsched.ledger.commands import Command
 from gsched.ledger.invariants import check
-from gsched.model import Job, Node
+from gsched.model import Job, Node, PartitionChange
 from gsched.scheduling import run_pass
 from gsched.wire.messages import (
     Order,
@@ -19,6 +19,7 @@ from gsched.wire.messages import (
     Prepare,
     Register,
     Report,
+    Reread,
     Reregister,
     ToController,
     Welcome,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _JOB = msgspec.msgpack.Decoder(Job)
 _NODE = msgspec.msgpack.Decoder(Node)
 _META = msgspec.msgpack.Decoder(Meta)
+_PARTITION = msgspec.msgpack.Decoder(PartitionChange)
 _ANSWER = msgspec.msgpack.Decoder(StoredAnswer)
 
 CLUSTER = "11111111-1111-1111-1111-111111111111"
@@ -57,6 +59,9 @@ class Disk:
             [_JOB.decode(v) for (t, _), v in sorted(self.records.items()) if t == "job"],
             [_NODE.decode(v) for (t, _), v in sorted(self.records.items()) if t == "node"],
             [(k, _ANSWER.decode(v)) for (t, k), v in self.records.items() if t == "answer"],
+            partition_records=[
+                _PARTITION.decode(v) for (t, _), v in self.records.items() if t == "partition"
+            ],
         )
 
 
@@ -180,7 +185,7 @@ class Controller:
             return msgspec.structs.replace(order, launch=launch)
         return order
 
-    def _to_node(self, name: str, message: Welcome | Reregister | Orders) -> None:
+    def _to_node(self, name: str, message: Welcome | Reregister | Orders | Reread) -> None:
         node = self.world.nodes.get(name)
         if node is not None:
             frame = encode(message)

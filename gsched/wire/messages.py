@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gsched.model import Gpu, Job, JobSpec, Node, NodeUse, Phase, Verdict
+from gsched.model import Gpu, Job, JobSpec, Node, NodeUse, PartitionChange, Phase, Verdict
 from gsched.model.acct import AcctJob
 
 PROTOCOL = 1
@@ -179,6 +179,13 @@ class Reregister(_Msg):
     epoch: int
 
 
+class Reread(_Msg):
+    """The configuration has changed: the node reads its own again and registers with what it then
+    finds."""
+
+    epoch: int
+
+
 class Orders(_Msg):
     epoch: int
     session: str
@@ -186,7 +193,7 @@ class Orders(_Msg):
 
 
 ToController = Register | Report
-ToNode = Welcome | Reregister | Orders
+ToNode = Welcome | Reregister | Orders | Reread
 
 # ---- writes: client -> frontend -> controller ----------------------------------------------
 
@@ -238,6 +245,14 @@ class UpdateJob(_Msg):
     fields: dict[str, str] = {}
 
 
+class UpdatePartition(_Msg):
+    """create, update, delete; fields as in slurm.conf, keys in lower case."""
+
+    name: str
+    verb: str
+    fields: dict[str, str] = {}
+
+
 class Ping(_Msg):
     pass
 
@@ -256,7 +271,17 @@ class AckOutbox(_Msg):
     through: int
 
 
-Write = SubmitJob | CancelJobs | UpdateNode | UpdateJob | Ping | Reconfigure | Shutdown | AckOutbox
+Write = (
+    SubmitJob
+    | CancelJobs
+    | UpdateNode
+    | UpdateJob
+    | UpdatePartition
+    | Ping
+    | Reconfigure
+    | Shutdown
+    | AckOutbox
+)
 
 
 class Call(_Msg):
@@ -317,6 +342,12 @@ class NodeQuery(_Msg):
     min_version: int = 0
 
 
+class PartitionQuery(_Msg):
+    """What was changed of partitions at run time."""
+
+    min_version: int = 0
+
+
 class BlobQuery(_Msg):
     """A job's script or environment; only for its owner and administrators."""
 
@@ -360,7 +391,7 @@ class AcctQuery(_Msg):
     min_version: int = 0
 
 
-Read = JobQuery | NodeQuery | BlobQuery | StatusQuery | AcctQuery
+Read = JobQuery | NodeQuery | PartitionQuery | BlobQuery | StatusQuery | AcctQuery
 
 
 class JobRows(_Msg):
@@ -373,6 +404,11 @@ class NodeRows(_Msg):
     version: int
     nodes: list[Node]
     use: list[NodeUse]
+
+
+class PartitionRows(_Msg):
+    version: int
+    changes: list[PartitionChange]
 
 
 class AcctRows(_Msg):
@@ -403,8 +439,8 @@ class Status(_Msg):
 
 
 #: what a client may send to a frontend / get back
-ToFrontend = Call | JobQuery | NodeQuery | BlobQuery | StatusQuery | AcctQuery
-FromFrontend = Done | Refused | JobRows | NodeRows | Blob | Status | AcctRows
+ToFrontend = Call | JobQuery | NodeQuery | PartitionQuery | BlobQuery | StatusQuery | AcctQuery
+FromFrontend = Done | Refused | JobRows | NodeRows | PartitionRows | Blob | Status | AcctRows
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}
