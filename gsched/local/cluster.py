@@ -60,16 +60,19 @@ class Cluster:
 
     @classmethod
     def load_for_down(cls, directory: Path) -> Cluster:
-        """As `load`, but with every node whose daemon was started here, and however broken
-        slurm.conf is by now."""
+        """As `load`, but with every daemon that was started here, and however broken slurm.conf
+        is by now."""
         layout = Layout(directory)
         names: list[str] = []
+        accounts = (layout.run / "slurmdbd.up").exists()
         with suppress(files.FilesError):
-            names += cls.load(directory).node_names
+            named = cls.load(directory)
+            names += named.node_names
+            accounts |= named.accounts
         for path in sorted(layout.run.glob("slurmd.*.up")):
             name = path.name.removeprefix("slurmd.").removesuffix(".up")
             names += [name] if name not in names else []
-        return cls(layout, tuple(names))
+        return cls(layout, tuple(names), accounts)
 
     @property
     def conf(self) -> Path:

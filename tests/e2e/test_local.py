@@ -35,7 +35,7 @@ def pids(cluster: LocalCluster) -> dict[str, int]:
 
 def test_up_down_up(small: LocalCluster) -> None:
     first = pids(small)
-    assert set(first) == {"slurmctld", "frontend", "slurmd.node1"}
+    assert set(first) == {"slurmctld", "slurmdbd", "frontend", "slurmd.node1"}
     # Again: nothing is started twice.
     assert "was up already" in small.up()
     assert pids(small) == first
