@@ -19,7 +19,7 @@ from gsched.controller.load import encode_record
 from gsched.controller.orders import pack
 from gsched.controller.sharing import Sharing
 from gsched.controller.verbs import reconfigure, shutdown, submit
-from gsched.ledger.commands import NodeMessage, Start, TakeOver, Tick, Write
+from gsched.ledger.commands import Configure, NodeMessage, Start, TakeOver, Tick, Write
 from gsched.ledger.ledger import Ledger
 from gsched.ledger.outcome import Outcome
 from gsched.model import Plan
@@ -78,6 +78,7 @@ class Controller:
         clock: Clock,
         log: Any,
         sharing: Sharing,
+        reload: reconfigure.Reload | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -88,6 +89,7 @@ class Controller:
         self._clock = clock
         self._log = log
         self._sharing = sharing
+        self._reload = reload
         self._max_script = submit.max_script(config)
         self._poller = zmq.Poller()
         sockets.register(self._poller)
@@ -204,11 +206,35 @@ class Controller:
         elif isinstance(write, Shutdown):
             reply = shutdown.shutdown(call, self._ledger.admins, self.stop)
         elif isinstance(write, Reconfigure):
-            reply = reconfigure.reconfigure(call, self._ledger.admins)
+            reply = reconfigure.check(call, self._ledger.admins) or self._reconfigure(call, out)
         if reply is not None:
             out.answers.append((call.request_id, reply))
         else:
             self._ledger.apply(Write(call), self._clock.now(), out)
+
+    def _reconfigure(self, call: Call, out: Outcome) -> Reply:
+        problem = self.reconfigure(out)
+        if problem:
+            return Refused(call.request_id, problem)
+        return Done(call.request_id, 0)
+
+    def reconfigure(self, out: Outcome | None = None) -> str:
+        """Takes the configuration files as they are now, if they are good; else says what is wrong
+        and changes nothing. Part of the batch `out`, or at once."""
+        if self._reload is None:
+            return "this controller was started without files"
+        try:
+            config = self._reload.read()
+        except reconfigure.NotTaken as problem:
+            self._log.error(f"the configuration stays as it was: {problem}")
+            return str(problem)
+        batch = out if out is not None else Outcome()
+        self._ledger.apply(Configure(config), self._clock.now(), batch)
+        self._config = config
+        self._max_script = submit.max_script(config)
+        if out is None:
+            self._carry_out(batch)
+        return ""
 
     def _complain(self, peer: str, text: str) -> None:
         now = self._clock.now()
