@@ -98,28 +98,26 @@ def split(text: str, file: str, number: int) -> list[str]:
     return words
 
 
-def sbatch_lines(script: bytes, file: str) -> list[tuple[Option, str | None]]:
-    """What the `#SBATCH` lines say, in order.
+def sbatch_lines(script: bytes, file: str) -> list[list[tuple[Option, str | None]]]:
+    """What the `#SBATCH` lines say, in order, for each component of a heterogeneous job (they are
+    parted by `#SBATCH hetjob`); one list for an ordinary job.
 
-    Raises Refusal for words that are no option and for heterogeneous jobs, UsageError for
-    unknown options. Options that make no sense in a script (--help, --wrap) are passed over.
+    Raises Refusal for words that are no option, UsageError for unknown options. Options that make
+    no sense in a script (--help, --wrap) are passed over.
     """
-    said: list[tuple[Option, str | None]] = []
+    components: list[list[tuple[Option, str | None]]] = [[]]
     for number, line in _lines(script):
         if not line.startswith(PREFIX):
             continue
         words = split(line[len(PREFIX) :], file, number)
         if words in (["hetjob"], ["packjob"]):
-            raise heterogeneous()
+            components.append([])
+            continue
         options, rest = walk(words)
         if rest:
             raise Refusal(f"Invalid directive found in batch script: {rest[0]}", code=255)
-        said += [item for item in options if item[0].where != NOT_IN_SCRIPT]
-    return said
-
-
-def heterogeneous() -> Refusal:
-    return Refusal("Heterogeneous jobs are not supported in this release")
+        components[-1] += [item for item in options if item[0].where != NOT_IN_SCRIPT]
+    return components
 
 
 # ---- PBS and LSF -------------------------------------------------------------------------------

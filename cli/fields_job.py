@@ -162,7 +162,7 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
             F("G", ("GroupId",), "GROUP", lambda v: str(v.job.gid), lambda v: v.job.gid),
             F("g", ("GroupName",), "GROUP", lambda v: v.job.group or str(v.job.gid)),
             F("", ("HetJobId",), "HET_JOB_ID", lambda v: _count(v.job.het_job_id)),
-            F("", ("HetJobIdSet",), "HET_JOB_ID_SET", lambda v: "N/A"),
+            F("", ("HetJobIdSet",), "HET_JOB_ID_SET", lambda v: v.het_ids or "N/A"),
             F(
                 "",
                 ("HetJobOffset",),

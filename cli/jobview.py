@@ -88,6 +88,12 @@ class JobView:
         return str(job.id)
 
     @property
+    def het_ids(self) -> str:
+        """The ids of all components, "188-190"; "" for an ordinary job."""
+        job = self.job
+        return f"{job.het_job_id}-{job.het_job_id + job.het_size - 1}" if job.het_job_id else ""
+
+    @property
     def partition(self) -> str:
         """Where it runs; a waiting job names all the partitions it would take."""
         if self.pending and self.job.spec.partitions:

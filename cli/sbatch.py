@@ -7,7 +7,15 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from gsched.request import COMMAND_LINE, SCRIPT, Finished, Options, Refusal, finish
+from gsched.request import (
+    COMMAND_LINE,
+    SCRIPT,
+    Finished,
+    Options,
+    Refusal,
+    finish,
+    next_component,
+)
 from gsched_cli import directives, environ
 from gsched_cli import option_values as v
 from gsched_cli.common import Reader, Streams, command_main, error, fatal, version_line
@@ -187,51 +195,67 @@ def _run(
     process: Process | None,
 ) -> int:
     context = v.Context(int(reader.now()), _uid_of, _gid_of, _file_reader(cwd))
-    said, rest = walk(argv)
+    said, rest = _components(argv)
     # Once for its own errors and for what it says about the script; what counts is set later,
     # over what script and environment say.
     first = Options()
-    for item in said:
+    for item in (item for one in said for item in one):
         code = _immediate(item, streams)
         if code is not None:
             return code
         apply(first, [item], COMMAND_LINE, context)
     if first.verbose and first.quiet:
         raise Refusal("don't specify both --verbose (-v) and --quiet (-Q)")
-    if ":" in rest[:1]:
-        raise directives.heterogeneous()
     script = _script(first, rest, env, cwd, streams)
     directives.check_script(script.data)
 
     options = Options()
-    apply(options, directives.sbatch_lines(script.data, script.file), SCRIPT, context)
-    ignore_pbs = Options()
-    from_environment(ignore_pbs, env, "SBATCH_", context)
-    if not (first.ignore_pbs or options.ignore_pbs or ignore_pbs.ignore_pbs):
-        apply(options, directives.foreign_lines(script.data, script.file), SCRIPT, context)
-    from_environment(options, env, "SBATCH_", context)
-    if any(option.name == "verbose" for option, _ in said):
-        options.verbose = 0
-    apply(options, said, COMMAND_LINE, context)
-
-    if options.core_spec or options.thread_spec:
-        # Slurm says it as an error and goes on.
-        error(streams, NAME, SPEC_RESOURCES)
-        options.core_spec = options.thread_spec = 0
-    finished = finish(options)
-    for warning in finished.warnings:
-        if not options.quiet:
-            streams.stderr.write(f"sbatch: warning: {warning}\n")
+    lines = directives.sbatch_lines(script.data, script.file)
+    finished: list[Finished] = []
+    for number in range(max(len(lines), len(said))):
+        if number:
+            next_component(options)
+        typed = said[number] if number < len(said) else []
+        apply(options, lines[number] if number < len(lines) else [], SCRIPT, context)
+        ignore_pbs = Options()
+        from_environment(ignore_pbs, env, "SBATCH_", context)
+        foreign = not (first.ignore_pbs or options.ignore_pbs or ignore_pbs.ignore_pbs)
+        if foreign and not number:
+            apply(options, directives.foreign_lines(script.data, script.file), SCRIPT, context)
+        from_environment(options, env, "SBATCH_", context)
+        if any(option.name == "verbose" for option, _ in typed):
+            options.verbose = 0
+        apply(options, typed, COMMAND_LINE, context)
+        if options.core_spec or options.thread_spec:
+            # Slurm says it as an error and goes on.
+            error(streams, NAME, SPEC_RESOURCES)
+            options.core_spec = options.thread_spec = 0
+        finished.append(finish(options))
+        if options.job_name is None:
+            finished[-1].spec.name = script.name
+        for warning in finished[-1].warnings:
+            if not options.quiet:
+                streams.stderr.write(f"sbatch: warning: {warning}\n")
     if options.test_only:
         raise Refusal("--test-only is not supported in this release")
     if options.verbose > 1:
-        _tell(options, said, streams)
+        _tell(options, [item for one in said for item in one], streams)
     process = process or Process.current()
     request = _request(argv, env, cwd, options, finished, script, process, reader)
-    if finished.spec.ignored and not options.quiet:
-        names = ", ".join(finished.spec.ignored)
+    if request.spec.ignored and not options.quiet:
+        names = ", ".join(request.spec.ignored)
         streams.stderr.write(f"sbatch: warning: no effect in this release: {names}\n")
     return _submit(request, options, streams, reader, process)
+
+
+def _components(argv: Sequence[str]) -> tuple[list[Said], list[str]]:
+    """The options of each component of a heterogeneous job (parted by ":"), and what follows."""
+    said, rest = walk(argv)
+    components = [said]
+    while rest[:1] == [":"]:
+        said, rest = walk(rest[1:])
+        components.append(said)
+    return components, rest
 
 
 def _file_reader(cwd: str) -> Callable[[str], str]:
@@ -333,25 +357,26 @@ def _request(
     env: Mapping[str, str],
     cwd: str,
     options: Options,
-    finished: Finished,
+    finished: Sequence[Finished],
     script: _Script,
     process: Process,
     reader: Reader,
 ) -> SubmitJob:
-    """The message to the controller: the spec and what only this process knows."""
+    """The message to the controller: the specs and what only this process knows."""
     from gsched.wire.messages import SubmitJob
 
-    spec = finished.spec
-    if options.job_name is None:
-        spec.name = script.name
-    spec.work_dir = posixpath.normpath(posixpath.join(cwd, options.chdir)) if options.chdir else cwd
-    spec.umask = _umask_of(env, process.umask)
-    spec.command = script.command
-    spec.args = tuple(script.args)
-    spec.submit_line = " ".join((NAME, *argv))
-    spec.alloc_node = process.host
-    spec.alloc_sid = process.sid
-    spec.rlimits = environ.propagated(options.propagate, process.soft_limit)
+    rlimits = environ.propagated(options.propagate, process.soft_limit)
+    folder = posixpath.normpath(posixpath.join(cwd, options.chdir)) if options.chdir else cwd
+    specs = [one.spec for one in finished]
+    for spec in specs:
+        spec.work_dir = folder
+        spec.umask = _umask_of(env, process.umask)
+        spec.command = script.command
+        spec.args = tuple(script.args)
+        spec.submit_line = " ".join((NAME, *argv))
+        spec.alloc_node = process.host
+        spec.alloc_sid = process.sid
+        spec.rlimits = rlimits
 
     variables = environ.chosen(env, options.export)
     if options.export_file:
@@ -359,11 +384,11 @@ def _request(
     variables |= {
         "SLURM_SUBMIT_DIR": cwd,
         "SLURM_SUBMIT_HOST": process.host,
-        "SLURM_JOB_NAME": spec.name,
+        "SLURM_JOB_NAME": specs[0].name,
         "SLURM_PRIO_PROCESS": "0",
     }
     user, group = _identity(options, process, reader)
-    return SubmitJob(spec, script.data, environ.packed(variables), user, group)
+    return SubmitJob(specs[0], script.data, environ.packed(variables), user, group, specs[1:])
 
 
 def _umask_of(env: Mapping[str, str], own: int) -> int:

@@ -117,6 +117,7 @@ _NUMBERS = {
     "Job is pending execution": 2013,
     UNKNOWN_JOB: 2017,
     "Requested operation is presently disabled": 2056,
+    "Operation not permitted on individual component of heterogeneous job": 2108,
 }
 
 

@@ -35,6 +35,8 @@ def job_lines(view: JobView, env: Mapping[str, str], now: float, detail: int) ->
 
     job, spec, shape = view.job, view.job.spec, view.job.spec.shape
     lines = [_title(view)]
+    if job.het_job_id:
+        lines.append(f"HetJobIdSet={view.het_ids}")
     if detail:
         lines.append(f"SLUID={job.sluid}")
     user, group = job.user or str(job.uid), job.group or str(job.gid)

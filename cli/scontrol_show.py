@@ -118,7 +118,7 @@ def _jobs(
             job
             for job in jobs
             if any(
-                number in (job.id, job.array_job_id)
+                number in (job.id, job.array_job_id, job.het_job_id)
                 and (task < 0 or task == job.array_task_id or task in _together(job))
                 for number, task in wanted
             )

@@ -118,7 +118,11 @@ def _views(wanted: Wanted, env: Mapping[str, str], reader: Reader, now: float) -
     else:
         ids = {job for job, _ in jobs}
         rows = load_jobs(reader, ids=ids)
-        records = [job for job in rows.jobs if job.id in ids or job.array_job_id in ids]
+        records = [
+            job
+            for job in rows.jobs
+            if job.id in ids or job.array_job_id in ids or job.het_job_id in ids
+        ]
         if not records and len(jobs) == 1:
             raise Stop(1, "slurm_load_jobs error: Invalid job id specified\n")
     if wanted.each_task or (jobs is not None and any(task >= 0 for _, task in jobs)):
@@ -156,7 +160,7 @@ def _passes(view: JobView, wanted: Wanted) -> bool:
     if wanted.jobs is not None and not any(
         number == view.array_job_id and task == job.array_task_id
         if task >= 0
-        else number in (job.id, view.array_job_id)
+        else number in (job.id, view.array_job_id, job.het_job_id)
         for number, task in wanted.jobs
     ):
         return False

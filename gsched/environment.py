@@ -6,7 +6,7 @@ Names and values are bytes: a user's environment need not be text in any encodin
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from gsched.config import Config
@@ -44,6 +44,7 @@ _OF_ANOTHER_JOB = (
     b"SLURM_NPROCS",
     b"SLURM_NTASKS",
     b"SLURM_OVERCOMMIT",
+    b"SLURM_PACK_",
     b"SLURM_PROCID",
     b"SLURM_RESTART_COUNT",
     b"SLURM_SRUN_",
@@ -271,6 +272,31 @@ def _array(job: Job) -> dict[str, str]:
     }
 
 
+#: variables of a component that the script of a heterogeneous job sees with the number of the
+#: component behind their names, besides those that the options about tasks, memory and GPUs make
+_OF_COMPONENT = (
+    *("SLURM_JOB_ACCOUNT", "SLURM_JOB_CPUS_PER_NODE", "SLURM_JOB_ID", "SLURM_JOB_NAME"),
+    *("SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES", "SLURM_JOB_PARTITION", "SLURM_JOB_QOS"),
+    *("SLURM_JOB_RESERVATION", "SLURM_DISTRIBUTION"),
+)
+
+
+def component_variables(components: Sequence[Job], config: Config, now: int) -> dict[str, str]:
+    """SLURM_HET_SIZE and NAME_HET_GROUP_n, also under the older name PACK, of a started
+    heterogeneous job. Cost: O(nodes) of each component."""
+    if len(components) < 2:
+        return {}
+    result = {"SLURM_HET_SIZE": str(len(components)), "SLURM_PACK_SIZE": str(len(components))}
+    for number, job in enumerate(components):
+        own = job_variables(job, 0, config, now)
+        shown = {name: own[name] for name in _OF_COMPONENT if name in own}
+        shown |= _tasks(job) | _memory(job, config) | _gpus_asked(job)
+        for name, value in shown.items():
+            result[f"{name}_HET_GROUP_{number}"] = value
+            result[f"{name}_PACK_GROUP_{number}"] = value
+    return result
+
+
 def job_variables(job: Job, index: int, config: Config, now: int) -> dict[str, str]:
     """The SLURM_* variables of the batch script on node `index` of the allocation. `now` (epoch
     seconds) is the start where the job does not say it. Cost: O(nodes of the job)."""
@@ -343,6 +369,7 @@ def batch_environment(
     now: int,
     gpus: Mapping[str, str] | None = None,
     login: Mapping[bytes, bytes] | None = None,
+    components: Sequence[Job] = (),
 ) -> dict[bytes, bytes]:
     """The whole environment of the batch script on node `index` of the allocation.
 
@@ -369,6 +396,10 @@ def batch_environment(
     result.setdefault(b"SLURM_SUBMIT_HOST", job.spec.alloc_node.encode())
     result.setdefault(b"SLURM_PRIO_PROCESS", b"0")
     own = job_variables(job, index, config, now)
+    if components:
+        # What each component asked for is told by its number alone.
+        own = {name: value for name, value in own.items() if name not in _gpus_asked(job)}
+        own |= component_variables(components, config, now)
     if gpus:
         own.update(gpus)
     for name, value in own.items():

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gsched.admission import Problem
     from gsched.config import Config
 
-__all__ = ["Finished", "Options", "Refusal", "finish", "validate"]
+__all__ = ["Finished", "Options", "Refusal", "finish", "next_component", "validate"]
 
 #: where an option was said; a later source overrides an earlier one
 SCRIPT, ENVIRONMENT, COMMAND_LINE = 0, 1, 2
@@ -169,6 +169,28 @@ class Options(msgspec.Struct):
     ignored: list[str] = []
     #: option (its long name) -> where it was said last
     origin: dict[str, int] = {}
+
+
+#: options of a component of a heterogeneous job that do not hold for the next one: what and how
+#: much it wants; the others (names, times, files, words) are said once for all
+_OF_ONE_COMPONENT = (
+    *("partition", "nodes", "ntasks", "implied_ntasks", "ntasks_per_node", "ntasks_per_socket"),
+    *("ntasks_per_core", "ntasks_per_gpu", "cpus_per_task", "mincpus", "mem_per_cpu"),
+    *("mem_per_gpu", "tmp", "gres", "gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket"),
+    *("tres_per_task", "cpus_per_gpu", "sockets_per_node", "cores_per_socket"),
+    *("threads_per_core", "core_spec", "thread_spec", "shared", "constraint", "prefer"),
+    *("batch_features", "nodelist", "nodefile", "contiguous", "spread_job", "use_min_nodes"),
+    *("switches", "switch_wait", "licenses", "network", "gpu_bind", "gpu_freq", "tres_bind"),
+    *("gres_flags", "mail_type", "mail_user"),
+)
+
+
+def next_component(options: Options) -> None:
+    """Forgets what was said for one component of a heterogeneous job alone."""
+    fresh = Options()
+    for name in _OF_ONE_COMPONENT:
+        setattr(options, name, getattr(fresh, name))
+        options.origin.pop(name.replace("_", "-"), None)
 
 
 class Finished(NamedTuple):

@@ -236,6 +236,7 @@ class Launcher:
             now=int(time.time()),
             gpus=grant.variables,
             login=login,
+            components=launch.components,
         )
         part = job.alloc[launch.node_index]
         stdin, stdout, stderr = patterns.batch_files(job, self.node)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gsched.frontend.accounting import Live, gather
-from gsched.model import JobState
+from gsched.model import Job, JobState
 from gsched.store import (
     Snapshot,
     StoreError,
@@ -83,6 +83,7 @@ class _PartitionRows(msgspec.Struct, array_like=True, tag="PartitionRows", gc=Fa
 
 
 _head = msgspec.msgpack.Decoder(_JobHead)
+_job = msgspec.msgpack.Decoder(Job)
 _meta = msgspec.msgpack.Decoder(_MetaHead)
 _status = msgspec.msgpack.Decoder(Status)
 _encoder = msgspec.msgpack.Encoder()
@@ -96,7 +97,7 @@ class Mirror:
 
     def __init__(self) -> None:
         self.version = -1
-        #: job id -> owner, active, array
+        #: job id -> owner, active, array or heterogeneous job it is a part of
         self.jobs: dict[int, tuple[int, bool, int]] = {}
         self.by_uid: dict[int, set[int]] = {}
         self.by_array: dict[int, set[int]] = {}
@@ -111,7 +112,7 @@ class Mirror:
             self.by_array.clear()
             self.active.clear()
             for _, value in snapshot.scan("job"):
-                self._put(_head.decode(value))
+                self._put(value)
         else:
             for table, key in changed:
                 if table != "job":
@@ -119,14 +120,17 @@ class Mirror:
                 self._drop(int.from_bytes(key, "big"))
                 record = snapshot.get("job", key)
                 if record is not None:
-                    self._put(_head.decode(record))
+                    self._put(record)
         self.version = snapshot.version
 
-    def _put(self, head: _JobHead) -> None:
+    def _put(self, record: bytes | memoryview) -> None:
+        head = _head.decode(record)
         active = head.state < JobState.COMPLETED or head.completing
-        self.jobs[head.id] = (head.uid, active, head.array_job_id)
-        if head.array_job_id:
-            self.by_array.setdefault(head.array_job_id, set()).add(head.id)
+        # Only a job without a script can be a further component of a heterogeneous job.
+        group = head.array_job_id if head.script else _job.decode(record).het_job_id
+        self.jobs[head.id] = (head.uid, active, group)
+        if group:
+            self.by_array.setdefault(group, set()).add(head.id)
         self.by_uid.setdefault(head.uid, set()).add(head.id)
         if active:
             self.active.add(head.id)
@@ -148,7 +152,7 @@ class Mirror:
         if not (query.ids or query.uids or query.active_only):
             return None
         if query.ids:
-            # The id of an array means all its tasks.
+            # The id of an array means all its tasks, that of a leader all components.
             chosen = {job_id for job_id in query.ids if job_id in self.jobs}
             for job_id in query.ids:
                 chosen |= self.by_array.get(job_id, set())

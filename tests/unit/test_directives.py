@@ -13,7 +13,8 @@ from gsched_cli.getopt import UsageError
 
 def said(*lines: str) -> list[tuple[str, str | None]]:
     script = "\n".join(("#!/bin/bash", *lines, "true", "")).encode()
-    return [(option.name, text) for option, text in directives.sbatch_lines(script, "e.sh")]
+    (said,) = directives.sbatch_lines(script, "e.sh")
+    return [(option.name, text) for option, text in said]
 
 
 @pytest.mark.parametrize(
@@ -72,12 +73,6 @@ def test_lines_count_up_to_the_first_command() -> None:
         ("#SBATCH -J 'a' b -n 3", "Invalid directive found in batch script: b", 255, "error"),
         ("#SBATCH --wckey=a\\ b", "Invalid directive found in batch script: b", 255, "error"),
         ("#SBATCH -- -n 4", "Invalid directive found in batch script: -n", 255, "error"),
-        (
-            "#SBATCH hetjob",
-            "Heterogeneous jobs are not supported in this release",
-            1,
-            "error",
-        ),
     ],
 )
 def test_lines_that_are_refused(line: str, sentence: str, code: int, kind: str) -> None:
@@ -159,3 +154,13 @@ def test_any_script_is_read_or_refused(body: bytes) -> None:
             read(script, "f")
         except (Refusal, UsageError) as problem:
             assert str(problem)
+
+
+def test_hetjob_parts_the_components_of_a_heterogeneous_job() -> None:
+    script = b"#!/bin/sh\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n2 -J b\n#SBATCH packjob\ntrue\n"
+    components = directives.sbatch_lines(script, "e.sh")
+    assert [[(option.name, text) for option, text in one] for one in components] == [
+        [("ntasks", "1")],
+        [("ntasks", "2"), ("job-name", "b")],
+        [],
+    ]

@@ -327,3 +327,46 @@ def test_sluid_is_a_number_of_cluster_time_and_sequence() -> None:
     assert number & 1023 == 3
     # Slurm's own id of a job submitted then ends in the same digits (its cluster differs).
     assert sluid("peer", 1795960297527, 0)[4:] == "s0Z9M8KS6P1Q00"[4:]
+
+
+@pytest.mark.shared
+def test_the_leader_of_a_heterogeneous_job_sees_all_components(shared: Path) -> None:
+    text = (shared / "golden/26.05/023-env-het.txt").read_text()
+    lines = text[text.index("already allocated 1 nodes") :].partition("--- stderr\n")[0]
+    pairs = (line.partition("=") for line in lines.splitlines()[1:])
+    expected = {name: value for name, equals, value in pairs if equals}
+    assert expected["SLURM_HET_SIZE"] == "2"
+    first = JobSpec(
+        name="het.sh",
+        shape=Shape(ntasks=1, gpus_total=1, mem_per_cpu=2000),
+        account="research",
+        qos="normal",
+        tres={"per_job": "gres/gpu:1"},
+    )
+    second = JobSpec(
+        name="het.sh",
+        shape=Shape(ntasks=2, mem_per_cpu=2000),
+        account="research",
+        qos="normal",
+    )
+    members = [
+        make_job(first, [NodeAlloc("node2", cpus=1, tasks=1, mem_mb=2000, gpus=1)], id=188),
+        make_job(second, [NodeAlloc("node1", cpus=2, tasks=2, mem_mb=4000)], id=189),
+    ]
+    for number, job in enumerate(members):
+        job.het_job_id, job.het_offset, job.het_size = 188, number, 2
+        job.sluid, job.time_limit, job.start_time = "s0Z9M8KS6ZV400", 3600, 1795960307
+    made = text_of(
+        batch_environment(
+            members[0],
+            0,
+            PEER,
+            packed(SUBMITTED | {"SLURM_SUBMIT_DIR": "CWD", "SLURM_SUBMIT_HOST": "vm"}),
+            now=0,
+            gpus={"SLURM_JOB_GPUS": "0", "SLURM_GPUS_ON_NODE": "1"},
+            components=members,
+        )
+    )
+    shown = {name: value for name, value in made.items() if "SLURM" in name}
+    del expected["SLURM_TASK_PID"]
+    assert shown == expected

@@ -243,7 +243,6 @@ def test_version_and_help() -> None:
 
 def test_what_this_release_does_not_do() -> None:
     assert sbatch("--test-only", "--wrap", "x").code == 1
-    assert "not supported" in sbatch("-n1", ":", "-n2", "a.sh").err
 
 
 def test_uid_is_for_root() -> None:
@@ -416,3 +415,44 @@ def test_any_environment_gives_a_code_and_a_sentence(env: dict[str, str]) -> Non
     ran = sbatch("--wrap", "true", env=env, cluster=FakeCluster(job_rows=[[]]))
     assert 0 <= ran.code <= 255
     assert ran.cluster.submitted or ran.err or ran.out
+
+
+HET = b"""#!/bin/bash
+#SBATCH -n1 --mem=100 -t 7 -J hh -o x.out -C rackA --gres=gpu:1 -c2 --comment=c1 --nice=5 -p debug
+#SBATCH -H --exclusive --mail-type=END --mail-user=bob --begin=now+1hour --wckey=w1 --mincpus=3
+#SBATCH hetjob
+#SBATCH -n2
+hostname
+"""
+
+
+def test_components_take_over_what_is_said_once_for_all() -> None:
+    ran = sbatch(stdin=HET)
+    assert ran.out == "Submitted batch job 1\n"
+    leader, (second,) = ran.sent.spec, ran.sent.components
+    # As `scontrol show job` of a real Slurm showed it for the same script.
+    for spec in (leader, second):
+        assert (spec.name, spec.time_limit, spec.std_out) == ("hh", 420, "x.out")
+        assert spec.comment == "c1"
+        assert (spec.nice, spec.hold, spec.wckey, spec.shape.mem_per_node) == (5, True, "w1", 100)
+        assert spec.begin == leader.begin > 0
+    assert leader.partitions == ("debug",) and second.partitions == ()
+    assert leader.shape.features == "rackA" and second.shape.features == ""
+    assert leader.shape.gpus_per_node == 1 and second.shape.gpus_per_node == 0
+    assert (second.shape.ntasks, second.shape.cpus_per_task) == (2, 1)
+    assert (leader.shape.min_cpus_node, second.shape.min_cpus_node) == (3, 0)
+    assert leader.shape.exclusive == 1 and second.shape.exclusive == 0
+    assert (leader.mail_user, second.mail_user, second.mail_type) == ("bob", "", 0)
+
+
+def test_components_on_the_command_line_override_those_of_the_script() -> None:
+    ran = sbatch("-n1", "-J", "q2", ":", "-n3", "-p", "debug", stdin=HET)
+    (second,) = ran.sent.components
+    assert (ran.sent.spec.name, ran.sent.spec.partitions) == ("q2", ("debug",))
+    assert (second.name, second.partitions, second.shape.ntasks) == ("q2", ("debug",), 3)
+
+
+def test_a_colon_parts_components_of_wrap() -> None:
+    ran = sbatch("-n1", "--wrap", "sleep 100", ":", "-n2", ":", "-n4")
+    assert [spec.shape.ntasks for spec in ran.sent.components] == [2, 4]
+    assert {spec.name for spec in (ran.sent.spec, *ran.sent.components)} == {"wrap"}
