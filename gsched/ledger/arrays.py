@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -48,6 +49,9 @@ def split(led: Ledger, master: Job, task: int, now: float, out: Outcome) -> Job:
     led.ref_blob(job.environment)
     led.put_job(master, out)
     led.put_job(job, out)
+    if job.spec.deadline:
+        # When that is due is found out at the next tick.
+        heapq.heappush(led.deadlines, (0, job.id))
     return job
 
 

@@ -165,6 +165,8 @@ def _limit(edit: Edit, limit: int) -> None:
         raise BadValue(DENIED)
     job.time_limit = job.spec.time_limit = limit
     edit.limit_changed = True
+    if edit.led.config.enforce_part_limits != "NO":
+        edit.shaped = True
 
 
 def _end_time(edit: Edit, value: str) -> None:

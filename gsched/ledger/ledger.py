@@ -17,6 +17,7 @@ from gsched.ledger import (
     arrays,
     cancel,
     configure,
+    deadline,
     depend,
     jobs,
     node_update,
@@ -86,6 +87,8 @@ class Ledger:
         #: job or array id -> jobs that wait for it; (uid, name) -> singletons that wait
         self.waiters: dict[int, set[int]] = {}
         self.singletons: dict[tuple[int, str], set[int]] = {}
+        #: (time, job) at which a deadline is to be looked at
+        self.deadlines: list[tuple[float, int]] = []
         #: (time, job) at which a dependency is fulfilled by time alone
         self.timed: list[tuple[float, int]] = []
         self._use_dirty: set[str] = set()
@@ -145,6 +148,7 @@ class Ledger:
         if job.array_job_id and job.array_throttle:
             running = self.array_running.get(job.array_job_id, 0)
             self.cluster.set_throttle(job.array_job_id, job.array_throttle - running)
+        deadline.watch(self, job)
         if job.state == JobState.PENDING:
             self.cluster.queue_job(job)
             depend.attach(self, job)
@@ -250,6 +254,7 @@ class Ledger:
         jobs.tick(self, now, out)
         nodes.tick(self, now, out)
         configure.tick(self, now, out)
+        deadline.tick(self, now, out)
         out.wake(now + 1)
 
     # ---- helpers for the verbs --------------------------------------------------------------
@@ -318,6 +323,8 @@ class Ledger:
                 continue
             cpus, mem, gpus = self.cluster.used(name)
             parts = self.parts[name]
+            if len(parts) != live.jobs:
+                live.jobs, live.last_busy = len(parts), int(self.meta.last_now)
             out.view["use", name.encode()] = NodeUse(
                 name=name,
                 cpus_alloc=cpus,
@@ -328,6 +335,7 @@ class Ledger:
                 cpu_load=live.cpu_load,
                 free_mem_mb=live.free_mem_mb,
                 last_heard=int(live.last_heard),
+                last_busy=live.last_busy,
             )
         self._use_dirty.clear()
 

@@ -52,6 +52,9 @@ class NodeLive:
     last_heard: float = 0.0
     cpu_load: int = -1
     free_mem_mb: int = -1
+    #: jobs on it when its use was last told, and when that number last changed (0: never)
+    jobs: int = 0
+    last_busy: int = 0
 
 
 def job_key(job_id: int) -> bytes:

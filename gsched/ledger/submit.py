@@ -10,7 +10,7 @@ import msgspec
 from gsched import admission
 from gsched.config import Config, PartitionConfig
 from gsched.environment import sluid
-from gsched.ledger import depend, jobs
+from gsched.ledger import deadline, depend, jobs
 from gsched.ledger.outcome import Outcome
 from gsched.model import Hold, Job, JobSpec
 from gsched.taskset import TaskSet
@@ -111,7 +111,7 @@ def _component(
             "ESLURM_PARTITION_NOT_AVAIL",
         )
     barred = [p.name for p in partitions if p.root_only and not admin]
-    if barred:
+    if barred or not _may_run(led.config, call.uid, write.user):
         return Refused(call.request_id, "Access/permission denied", "ESLURM_ACCESS_DENIED")
     spec = _with_defaults(spec, partitions[0], led, admin)
     never = led.cluster.never(spec.shape, names)
@@ -158,6 +158,13 @@ def _enter(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     out.schedule = True
     if job.spec.begin > now:
         out.wake(job.spec.begin)
+    deadline.watch(led, job)
+
+
+def _may_run(config: Config, uid: int, user: str) -> bool:
+    """Whether the nodes start jobs of that user. Daemons that are not root's run all as the user
+    they have themselves: they take nobody else's (and say so too)."""
+    return uid == 0 or config.slurmd_user in ("root", "0", user, str(uid))
 
 
 def digest(data: bytes) -> str:

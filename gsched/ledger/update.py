@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gsched import admission
 from gsched.errors import message
-from gsched.ledger import arrays, depend, hetero, jobs
+from gsched.ledger import arrays, deadline, depend, hetero, jobs
 from gsched.ledger.fields import (
     ALREADY_FINISHED,
     DENIED,
@@ -125,7 +125,8 @@ def _take_over(led: Ledger, job: Job, edit: Edit, now: float, out: Outcome) -> N
         out.schedule = True
         if job.spec.begin > now:
             out.wake(job.spec.begin)
-    elif edit.limit_changed:
+    deadline.watch(led, job)
+    if job.state != JobState.PENDING and edit.limit_changed:
         jobs.set_end(led, job)
         first = hetero.unit(led, job)[0]
         limit = node_limit(led, first)
