@@ -95,6 +95,22 @@ def show(
     return 0
 
 
+def _when_looked_at(jobs: Sequence[Job], reader: Reader) -> None:
+    """LastSchedEval of waiting jobs: the last pass over the queue, or for those that none looks at
+    their submission. Their records are not written for that."""
+    from gsched.model.states import Hold, JobState
+
+    waiting = [job for job in jobs if job.state is JobState.PENDING]
+    if not waiting:
+        return
+    last = reader.status().last_pass
+    for job in waiting:
+        looked = job.held is Hold.NONE and not job.deps and job.eligible_time <= last
+        if looked:
+            job.last_sched_eval = max(job.last_sched_eval, last)
+        job.last_sched_eval = job.last_sched_eval or job.submit_time
+
+
 # ---- jobs ------------------------------------------------------------------------------------
 
 
@@ -128,6 +144,7 @@ def _jobs(
     if not jobs:
         streams.stdout.write("No jobs in the system\n")
         return 0
+    _when_looked_at(jobs, reader)
     now = reader.now()
     length = env.get("SLURM_BITSTR_LEN", "")
     bitstr = int(length[:9]) if length.isascii() and length.isdigit() else BITSTR_LEN

@@ -99,6 +99,7 @@ class Controller:
         self._askers: dict[bytes, list[tuple[bytes, bool]]] = {}
         self._wants_pass = False
         self._next_pass = 0.0
+        self._status = Status("", config.cluster_name, 0, 0, True)
         self._wake_at: float | None = None
         self._next_tend = 0.0
         #: peer -> when its malformed messages were last complained of
@@ -124,6 +125,7 @@ class Controller:
             meta.cluster, self._config.cluster_name, self._store.version, meta.epoch, True
         )
         status.pid, status.start, status.next_job_id = os.getpid(), int(now), meta.next_job_id
+        self._status = status
         self._view.put({("status", b"controller"): encode(status)})
         self._carry_out(out)
 
@@ -164,6 +166,9 @@ class Controller:
         self.counts.passes += 1
         self._carry_out(self._ledger.apply(Start(plan), self._clock.now()))
         after = self._clock.now()
+        if self._status.last_pass != int(after):
+            self._status.last_pass = int(after)
+            self._view.put({("status", b"controller"): encode(self._status)})
         # Commands get their turn between two passes, the longer the dearer passes are.
         pause = (after - before) * (1 / PASS_SHARE - 1)
         self._next_pass = after + min(pause, MAX_PAUSE_S)

@@ -306,6 +306,7 @@ class Reads:
                     own = _status.decode(found)
                     status.pid, status.start = own.pid, own.start
                     status.config_version = own.config_version
+                    status.last_pass = own.last_pass
         except StoreError:
             pass
         return status

@@ -59,6 +59,8 @@ def release(
         if job.state == JobState.PENDING:
             job.reason = ""
         job.priority = priority_of(job)
+        if not job.eligible_time and not job.deps:
+            job.eligible_time = max(int(now), job.spec.begin)
         _changed(led, job, out)
 
 

@@ -130,6 +130,9 @@ def _component(
     if job.spec.hold:
         job.held = Hold.USER
         job.priority = 0
+        if not job.spec.begin:
+            # Eligible from its release on.
+            job.eligible_time = 0
     return job
 
 

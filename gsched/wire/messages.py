@@ -436,6 +436,8 @@ class Status(_Msg):
     start: int = 0
     next_job_id: int = 0
     config_version: int = 0
+    #: when the queue was last gone over, epoch seconds
+    last_pass: int = 0
 
 
 #: what a client may send to a frontend / get back
