@@ -57,7 +57,14 @@ from slurmd_compat.grants import Grants
 from slurmd_compat.hooks import Command, Hooks, login_command, scripts
 from slurmd_compat.inventory import HealthWatch, Inventory, boot_id, cpu_load, memory_mb
 from slurmd_compat.journal import Journal
-from slurmd_compat.launcher import Launcher, LaunchError, Step, kill_strays, kill_word
+from slurmd_compat.launcher import (
+    Launcher,
+    LaunchError,
+    Step,
+    kill_strays,
+    kill_word,
+    user_entry,
+)
 
 #: ms for which an end waits for the release that usually follows at once: one report for both
 LINGER_MS = 10
@@ -400,8 +407,10 @@ class Daemon:
             and record.launch.batch
             and (spec.get_user_env or wants_login(spec.export))
         ):
-            user = record.launch.job.user
-            commands.append(login_command(user, self.launcher.login_file(action.key)))
+            entry = user_entry(record.launch.job.uid)
+            if entry is not None:
+                login = self.launcher.login_file(action.key)
+                commands.append(login_command(entry.pw_name, login))
         done = self.hooks.start(action.key, action.which, commands, now_ms())
         if done is not None:
             self._todo.append(done)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import resource
 import shutil
 import signal
@@ -106,7 +107,7 @@ class Launcher:
         self.grant = grant
         self.stepd = stepd_path or str(stepd.program())
         self.root = os.geteuid() == 0
-        self._groups: dict[int, tuple[float, str]] = {}
+        self._groups: dict[tuple[int, int], tuple[float, str]] = {}
         self._hard = {name: resource.getrlimit(which)[1] for name, which in _RLIMITS.items()}
 
     # -- the directory
@@ -154,6 +155,11 @@ class Launcher:
     def spawn(self, record: Record) -> Step:
         """Starts the attempt's supervisor; raises LaunchError. About 1 ms."""
         key, launch = record.key, record.launch
+        if not self.root and launch.job.uid not in (0, os.geteuid()):
+            # All here runs as this daemon's user: another's job would get that user's rights.
+            raise LaunchError(
+                f"{self.node} runs jobs only for uid {os.geteuid()}, not for uid {launch.job.uid}"
+            )
         directory = self.directory(key)
         grant = self.grant(key, launch)
         try:
@@ -227,7 +233,7 @@ class Launcher:
         spec = job.spec
         login = None
         if spec.get_user_env or environment.wants_login(spec.export):
-            login = self._login(record.key, job.user, job.uid)
+            login = self._login(record.key, job.uid)
         variables = environment.batch_environment(
             job,
             launch.node_index,
@@ -260,7 +266,7 @@ class Launcher:
             ("pid_env", "SLURM_TASK_PID"),
         ]
         if self.root:
-            items.append(("groups", self._group_list(job.user, job.uid, job.gid)))
+            items.append(("groups", self._group_list(job.uid, job.gid)))
         if spec.signal_num and spec.signal_batch:
             # Without "B:" the warning is for the steps, and the batch shell does not get it.
             items.append(("warn_signal", spec.signal_num))
@@ -285,19 +291,17 @@ class Launcher:
             items.append((f"rlimit_{name}", f"{'unlimited' if infinite else value}:{top}"))
         return items
 
-    def _login(self, key: Key, user: str, uid: int) -> dict[bytes, bytes]:
+    def _login(self, key: Key, uid: int) -> dict[bytes, bytes]:
         """The login environment fetched before the start, or the little that is known of a user."""
         with contextlib.suppress(OSError):
             found = environment.parse(self.login_file(key).read_bytes())
             if found:
                 found.pop(b"_", None)
                 return found
-        import pwd
-
-        try:
-            entry = pwd.getpwuid(uid)
-        except KeyError:
-            return {b"USER": user.encode(), b"LOGNAME": user.encode()}
+        entry = user_entry(uid)
+        if entry is None:
+            number = str(uid).encode()
+            return {b"USER": number, b"LOGNAME": number}
         name = entry.pw_name.encode()
         return {
             b"HOME": os.fsencode(entry.pw_dir),
@@ -307,18 +311,28 @@ class Launcher:
             b"USER": name,
         }
 
-    def _group_list(self, user: str, uid: int, gid: int) -> str:
-        """The user's groups as stepd takes them; asked of the system once a minute at most."""
-        known = self._groups.get(uid)
+    def _group_list(self, uid: int, gid: int) -> str:
+        """The user's groups as stepd takes them; asked of the system once a minute at most. Not by
+        the name in the job's record: that would be a way to another's groups."""
+        known = self._groups.get((uid, gid))
         if known is not None and time.monotonic() - known[0] < 60:
             return known[1]
-        try:
-            groups = os.getgrouplist(user, gid)
-        except (KeyError, OSError):
-            groups = [gid]
+        entry = user_entry(uid)
+        groups = [gid]
+        if entry is not None:
+            with contextlib.suppress(KeyError, OSError):
+                groups = os.getgrouplist(entry.pw_name, gid)
         text = ",".join(str(group) for group in groups if group >= 0)
-        self._groups[uid] = (time.monotonic(), text)
+        self._groups[uid, gid] = (time.monotonic(), text)
         return text
+
+
+def user_entry(uid: int) -> pwd.struct_passwd | None:
+    """What the system knows of a user; None if it knows none."""
+    try:
+        return pwd.getpwuid(uid)
+    except (KeyError, OSError):
+        return None
 
 
 def kill_word(cause: str) -> str:

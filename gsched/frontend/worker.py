@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from gsched.frontend.accounting import Accounting
 from gsched.frontend.limits import Accounts, Limits, User
+from gsched.frontend.names import Names
 from gsched.frontend.reader import CONNECT_FAILURE, Behind, Reads
 from gsched.frontend.upstream import Upstream
 from gsched.store import StoreError
@@ -26,6 +27,7 @@ from gsched.wire.messages import (
     Read,
     Refused,
     Reply,
+    SubmitJob,
     ToFrontend,
     decode,
     encode,
@@ -88,6 +90,7 @@ class Worker:
         self._reads = reads
         self._upstream = upstream
         self._accounts = Accounts(limits)
+        self._names = Names()
         self._path = path
         self._life_fd = life_fd
         self._inode = _inode(path)
@@ -269,6 +272,10 @@ class Worker:
             busy = Refused(call.request_id, "too many requests are under way", temporary=True)
             self._send(connection, encode(busy))
             return
+
+        write = call.write
+        if isinstance(write, SubmitJob):
+            write.user, write.group = self._names.of(who.uid, who.gid)
 
         def deliver(reply: Reply) -> None:
             connection.open -= 1

@@ -1,0 +1,43 @@
+"""Whom a uid and a gid belong to, as the host of the frontend knows it."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+import time
+
+#: Seconds for which an answer of the name service is believed.
+FRESH_S = 300.0
+#: Users remembered before starting over.
+_MOST = 10_000
+
+
+class Names:
+    """Names of users and groups, asked of the system once in a while.
+
+    A client's word on its own name is not taken: the name decides which groups a job has and under
+    whom it is shown. Asking may wait for a directory service, which is why it is the frontend that
+    asks and never the controller.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], tuple[float, str, str]] = {}
+
+    def of(self, uid: int, gid: int) -> tuple[str, str]:
+        """(user, group); the number as text where there is no name."""
+        now = time.monotonic()
+        known = self._known.get((uid, gid))
+        if known is not None and now - known[0] < FRESH_S:
+            return known[1], known[2]
+        try:
+            user = pwd.getpwuid(uid).pw_name
+        except (KeyError, OSError):
+            user = str(uid)
+        try:
+            group = grp.getgrgid(gid).gr_name
+        except (KeyError, OSError):
+            group = str(gid)
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        self._known[uid, gid] = (now, user, group)
+        return user, group
