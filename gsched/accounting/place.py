@@ -80,7 +80,7 @@ def _url(found: dict[str, str], config: Config) -> str:
     kind = found.get("storagetype", "").lower().removeprefix("accounting_storage/")
     if kind and kind != "sqlite":
         return _server(kind, found)
-    place = found.get("storageloc", "") or config.raw.get("accountingstorageloc", "")
+    place = found.get("storageloc", "") or config.accounting_storage_loc
     if "://" in place:
         return _checked(place)
     if place.startswith("/"):

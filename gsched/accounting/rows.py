@@ -73,7 +73,7 @@ def row(job: Job, cluster: str, now: int, *, contain: bool = False, reason: str 
         derived_wstatus=job.derived_wstatus,
         priority=job.priority,
         submit=job.submit_time,
-        eligible=max(job.eligible_time, spec.begin) if job.eligible_time else 0,
+        eligible=_eligible(job),
         start=job.start_time if started else 0,
         end_time=end,
         elapsed_s=elapsed if started else 0,
@@ -157,6 +157,13 @@ def _state(job: Job) -> str:
     if job.requeue_after and job.state == JobState.CANCELLED:
         return "REQUEUED"
     return job.state.name
+
+
+def _eligible(job: Job) -> int:
+    # A job that is held, or was until its end, could never have run.
+    if not job.eligible_time or (job.held != Hold.NONE and not job.start_time):
+        return 0
+    return max(job.eligible_time, job.spec.begin)
 
 
 def _wstatus(job: Job) -> int:

@@ -133,6 +133,7 @@ def _fence(pair: Pair) -> str:
 #: lower-case key -> (field of Config, how its value is read)
 FIELDS: dict[str, tuple[str, Parse]] = {
     "accountingstorageenforce": ("accounting_storage_enforce", values.words),
+    "accountingstorageloc": ("accounting_storage_loc", _text),
     "accountingstoragetres": ("accounting_storage_tres", values.words),
     "accountingstoragetype": ("accounting_storage_type", _plugin("accounting_storage")),
     "batchstarttimeout": ("batch_start_timeout", values.number),
@@ -176,6 +177,7 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "priorityweightqos": ("priority_weight_qos", values.number),
     "priorityweighttres": ("priority_weight_tres", _text),
     "proctracktype": ("proctrack_type", _plugin("proctrack", "proctrack/cgroup")),
+    "privatedata": ("private_data", values.words),
     "prologepilogtimeout": ("prolog_epilog_timeout", _epilog_timeout),
     "prologflags": ("prolog_flags", values.words),
     "returntoservice": ("return_to_service", _bounded(0, 2)),
@@ -239,7 +241,7 @@ OWN = {
 #: Slurm's other keys, present and past: accepted, without effect, named once by the daemons.
 _WITHOUT_EFFECT = """
     AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageHost
-    AccountingStorageLoc AccountingStorageParameters AccountingStoragePass AccountingStoragePort
+    AccountingStorageParameters AccountingStoragePass AccountingStoragePort
     AccountingStorageUser AccountingStoreFlags AccountingStoreJobComment AcctGatherEnergyType
     AcctGatherFilesystemType AcctGatherInfinibandType AcctGatherInterconnectType
     AcctGatherNodeFreq AcctGatherProfileType AllowSpecResourcesUsage AuthAltParameters
@@ -262,7 +264,7 @@ _WITHOUT_EFFECT = """
     MsgAggregationParams NamespacePlugin NamespaceType NodeFeaturesPlugins PluginDir
     PlugStackConfig PowerParameters PowerPlugin PreemptExemptTime PreemptParameters
     PrEpParameters PrEpPlugins PriorityCalcPeriod PriorityFlags PriorityParameters
-    PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityUsageResetPeriod PrivateData
+    PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityUsageResetPeriod
     PrologTimeout PropagatePrioProcess PropagateResourceLimits PropagateResourceLimitsExcept
     RebootProgram ReconfigFlags RequeueExit RequeueExitHold ResumeFailProgram ResumeProgram
     ResumeRate ResumeTimeout ResvEpilog ResvOverRun ResvProlog RoutePlugin SallocDefaultCommand

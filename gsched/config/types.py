@@ -298,8 +298,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     licenses: dict[str, int] = {}
     #: "" none
     accounting_storage_type: str = ""
+    #: URL of the database or path of an SQLite file; "" the default one, in StateSaveLocation
+    accounting_storage_loc: str = ""
     accounting_storage_enforce: tuple[str, ...] = ()
     accounting_storage_tres: tuple[str, ...] = ()
+    #: what ordinary users see of their own only: "jobs", "all", ... (lower or upper case)
+    private_data: tuple[str, ...] = ()
     job_submit_plugins: tuple[str, ...] = ()
     mail_prog: str = "/bin/mail"
     topology_plugin: str = "topology/flat"

@@ -112,9 +112,7 @@ class Accounting:
     def __init__(self, config: Config, admins: frozenset[int]) -> None:
         self._config = config
         self._admins = admins
-        self._private = bool(
-            {"jobs", "all"} & set(config.raw.get("privatedata", "").lower().split(","))
-        )
+        self._private = bool({"jobs", "all"} & {word.lower() for word in config.private_data})
         self._contain = bool({"contain", "x11"} & {f.lower() for f in config.prolog_flags})
         self._database: Database | None = None
         self._opening = threading.Lock()

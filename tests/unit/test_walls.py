@@ -26,6 +26,7 @@ COMMON = {
 #: The arrows of the design; what an arrow's end may import, its start may import too (downward).
 ARROWS: dict[str, set[str]] = {
     "frontend": {"cli", "store", "accounting", "wire"},
+    "accounting": {"store", "wire", "client"},
     "cli": {"wire", "client"},
     "client": {"wire"},
     "local": {"wire", "client", "cli", "store"},

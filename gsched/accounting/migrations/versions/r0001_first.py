@@ -13,6 +13,12 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+#: whatever the server's defaults are
+_MYSQL: dict[str, Any] = {
+    f"{server}_{key}": value
+    for server in ("mysql", "mariadb")
+    for key, value in (("engine", "InnoDB"), ("charset", "utf8mb4"))
+}
 _LONG = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 _JOB_NUMBERS = """
     job_id restarts begun group_id sub_id array_job_id array_task_id array_throttle het_job_id
@@ -46,28 +52,28 @@ def _key(name: str) -> sa.Column[object]:
 
 
 def upgrade() -> None:
-    """Makes the first tables."""
-    op.create_table(
-        "jobs",
-        sa.Column("state_uuid", sa.String(64), primary_key=True),
-        _key("seq"),
-        *_columns(_JOB_NUMBERS, _JOB_TEXTS),
-    )
-    op.create_index("jobs_by_end", "jobs", ["end_time"])
-    op.create_index("jobs_by_job", "jobs", ["job_id"])
-    op.create_index("jobs_by_group", "jobs", ["group_id"])
-    op.create_index("jobs_by_uid", "jobs", ["uid", "end_time"])
-    order = ["begun", "group_id", "sub_id", "job_id", "restarts"]
-    op.create_index("jobs_in_order", "jobs", order)
-    op.create_table(
-        "steps",
-        sa.Column("state_uuid", sa.String(64), primary_key=True),
-        _key("seq"),
-        _key("n"),
-        *_columns(_STEP_NUMBERS, _STEP_TEXTS),
-    )
-    op.create_table(
-        "progress",
-        sa.Column("state_uuid", sa.String(64), primary_key=True),
-        sa.Column("last_seq", sa.BigInteger, nullable=False),
-    )
+    """Makes the first tables. Whatever of it was done before the process was killed stays: not
+    every server can take back the making of a table."""
+    there = sa.inspect(op.get_bind())
+    known = {name: {i["name"] for i in there.get_indexes(name)} for name in there.get_table_names()}
+    uuid = ("state_uuid", sa.String(64))
+    if "jobs" not in known:
+        columns = _columns(_JOB_NUMBERS, _JOB_TEXTS)
+        op.create_table("jobs", sa.Column(*uuid, primary_key=True), _key("seq"), *columns, **_MYSQL)
+    indexes = {
+        "jobs_by_end": ["end_time"],
+        "jobs_by_job": ["job_id"],
+        "jobs_by_group": ["group_id"],
+        "jobs_by_uid": ["uid", "end_time"],
+        "jobs_in_order": ["begun", "group_id", "sub_id", "job_id", "restarts"],
+    }
+    for name, names in indexes.items():
+        if name not in known.get("jobs", ()):
+            op.create_index(name, "jobs", names)
+    if "steps" not in known:
+        columns = _columns(_STEP_NUMBERS, _STEP_TEXTS)
+        keys = (_key("seq"), _key("n"))
+        op.create_table("steps", sa.Column(*uuid, primary_key=True), *keys, *columns, **_MYSQL)
+    if "progress" not in known:
+        last = sa.Column("last_seq", sa.BigInteger, nullable=False)
+        op.create_table("progress", sa.Column(*uuid, primary_key=True), last, **_MYSQL)
