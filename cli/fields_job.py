@@ -173,7 +173,7 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
             F("A", ("JobId",), "JOBID", lambda v: str(v.job.id), lambda v: v.job.id),
             F("", ("LastSchedEval",), "LAST_SCHED_EVAL", when(lambda v: v.job.last_sched_eval)),
             F("W", ("Licenses",), "LICENSES", lambda v: or_null(v.job.spec.licenses)),
-            F("", ("LicensesAlloc",), "LICENSES_ALLOC", lambda v: "(null)"),
+            F("", ("LicensesAlloc",), "LICENSES_ALLOC", lambda v: or_null(v.job.licenses_alloc)),
             F("", ("MaxCPUs",), "MAX_CPUS", lambda v: "0"),
             F("", ("MaxNodes",), "MAX_NODES", lambda v: str(v.job.spec.shape.max_nodes)),
             F(

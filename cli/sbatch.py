@@ -236,8 +236,6 @@ def _run(
         for warning in finished[-1].warnings:
             if not options.quiet:
                 streams.stderr.write(f"sbatch: warning: {warning}\n")
-    if options.test_only:
-        raise Refusal("--test-only is not supported in this release")
     if options.verbose > 1:
         _tell(options, [item for one in said for item in one], streams)
     process = process or Process.current()
@@ -245,6 +243,8 @@ def _run(
     if request.spec.ignored and not options.quiet:
         names = ", ".join(request.spec.ignored)
         streams.stderr.write(f"sbatch: warning: no effect in this release: {names}\n")
+    if options.test_only:
+        return _test_only(request, env, streams, reader, process)
     return _submit(request, options, streams, reader, process)
 
 
@@ -427,6 +427,41 @@ def _identity(options: Options, process: Process, reader: Reader) -> tuple[str, 
         raise Refusal("--uid and --gid are permitted only for root")
     process.become(uid, gid)
     return user_name(uid), group_name(gid)
+
+
+def _test_only(
+    request: SubmitJob, env: Mapping[str, str], streams: Streams, reader: Reader, process: Process
+) -> int:
+    """When the job could start; none is made."""
+    import msgspec
+
+    from gsched.client import ControllerDown
+    from gsched.wire.messages import Forecast, Refused
+    from gsched_cli.text import timestamp
+
+    request.test_only = True
+    try:
+        reply = _call(request, streams, reader, process)
+    except ControllerDown as down:
+        streams.stderr.write(f"allocation failure: {down}\n")
+        return 1
+    if isinstance(reply, Refused):
+        for note in reply.notes:
+            error(streams, NAME, note)
+        streams.stderr.write(f"allocation failure: {reply.message}\n")
+        return 1
+    found = msgspec.json.decode(reply.data, type=Forecast)
+    when = timestamp(found.start, env, reader.now())
+    # "a" is Slurm's own; programs look for the words around it.
+    where = (
+        f"on {found.nodes}"
+        if request.components
+        else f"on nodes {found.nodes} in partition {found.partition}"
+    )
+    streams.stderr.write(
+        f"sbatch: Job {reply.value} to start at {when} a using {found.cpus} processors {where}\n"
+    )
+    return 0
 
 
 def _submit(

@@ -89,7 +89,7 @@ def job_lines(view: JobView, env: Mapping[str, str], now: float, detail: int) ->
     lines += [
         f"OverSubscribe={view.oversubscribe} Exclusive={view.exclusive} "
         f"Contiguous={int(shape.contiguous)} Licenses={or_null(spec.licenses)} "
-        f"LicensesAlloc=(null) Network={or_null(spec.network)}",
+        f"LicensesAlloc={or_null(job.licenses_alloc)} Network={or_null(spec.network)}",
         f"Command={or_null(view.command)}",
         f"SubmitLine={spec.submit_line}",
         f"WorkDir={spec.work_dir}",

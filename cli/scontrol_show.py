@@ -81,10 +81,11 @@ def show(
         return hostlist(what, streams, kind == "hostlistsorted")
     if kind == "step":
         return _steps(what, env, reader, layout, streams)
+    if kind == "licenses":
+        return _licenses(what, reader, streams, one_line)
     texts = {
         "aliases": "",
         "daemons": "slurmctld \n",
-        "licenses": "No licenses configured in Slurm.\n",
         "reservation": "No reservations in the system\n",
     }
     if kind == "reservation" and what is not None:
@@ -109,6 +110,32 @@ def _when_looked_at(jobs: Sequence[Job], reader: Reader) -> None:
         if looked:
             job.last_sched_eval = max(job.last_sched_eval, last)
         job.last_sched_eval = job.last_sched_eval or job.submit_time
+
+
+# ---- licences --------------------------------------------------------------------------------
+
+
+def _licenses(what: str | None, reader: Reader, streams: Streams, one_line: bool) -> int:
+    from gsched.licenses import parse
+    from gsched.wire.messages import JobQuery
+
+    totals = reader.config().licenses
+    if not totals:
+        streams.stdout.write("No licenses configured in Slurm.\n")
+        return 0
+    rows = asking(lambda: reader.jobs(JobQuery(active_only=True)), "slurm_load_licenses error:")
+    used = dict.fromkeys(totals, 0)
+    for job in rows.jobs:
+        if job.alloc and job.licenses_alloc:
+            for name, count in parse(job.licenses_alloc)[0].items():
+                used[name] = used.get(name, 0) + count
+    between = " " if one_line else "\n    "
+    for name, total in sorted(totals.items()):
+        if what is None or what == name:
+            free = max(0, total - used[name])
+            figures = f"Total={total} Used={used[name]} Free={free} Reserved=0 Remote=no"
+            streams.stdout.write(f"LicenseName={name}{between}{figures}\n")
+    return 0
 
 
 # ---- jobs ------------------------------------------------------------------------------------

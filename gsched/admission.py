@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gsched import licenses
 from gsched.config import Config, PartitionConfig
 from gsched.errors import message
 from gsched.gres import MAX_GPUS
@@ -161,7 +162,7 @@ def _names(spec: JobSpec, config: Config) -> Problem | None:
             wanted = feature_names(text)
             if wanted is None or not wanted <= _facts(config).features:
                 return _problem("ESLURM_INVALID_FEATURE")
-    if spec.licenses and not _licences_exist(spec.licenses, config):
+    if spec.licenses and not licenses.exist(spec.licenses, config.licenses):
         return _problem("ESLURM_INVALID_LICENSES")
     return None
 
@@ -196,20 +197,6 @@ def feature_names(text: str) -> set[str] | None:
             operand = True
             place = found.end()
     return None if depth or not operand else names
-
-
-def _licences_exist(text: str, config: Config) -> bool:
-    for item in re.split(r"[,;|]", text):
-        name, separator, count = item.partition(":")
-        if not separator:
-            name, separator, count = item.partition("=")
-        if name not in config.licenses:
-            return False
-        if separator and not (count.isascii() and count.isdigit() and len(count) < 10):
-            return False
-        if int(count or 1) > config.licenses[name]:
-            return False
-    return True
 
 
 # ---- times and grammars --------------------------------------------------------------------------

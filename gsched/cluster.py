@@ -9,9 +9,12 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gsched import _core, dependency, features
+from gsched import _core, dependency, features, forecast
+from gsched.bits import bits, symmetric
 from gsched.config import Config, NodeConfig
 from gsched.cpuset import pick_cpus
+from gsched.licenses import LICENSES, LicenseError, Licenses
+from gsched.licenses import parse as parse_licenses
 from gsched.model import Hold, Job, Node, NodeAlloc, Phase, Placement, Plan, Shape, Verdict
 from gsched.taskset import TaskSet
 from gsched.together import Component, Row, Together
@@ -32,6 +35,7 @@ _WORDS = {
     ),
     _core.NEVER: "BadConstraints",
     _core.GROUP: "JobArrayTaskLimit",
+    LICENSES: "Licenses",
 }
 
 #: request classes kept in the core's words: of 100,000 jobs most ask for what another asks for
@@ -54,6 +58,7 @@ class Cluster:
         self._index = {name: i for i, name in enumerate(self.names)}
         self._core = _core.Core(max(1, len(self.names)))
         self._together = Together(self._core, len(self.names))
+        self._licenses = Licenses(self._core, config.licenses)
         self._partition_bit = {name: bit for bit, name in enumerate(config.partitions)}
         self._feature_bit: dict[str, int] = {}
         self._type_id: dict[str, int] = {}
@@ -128,7 +133,7 @@ class Cluster:
         for bit, kind in enumerate(types):
             number = self._type_id.setdefault(kind, len(self._type_id))
             by_type[number] = by_type.get(number, 0) | 1 << bit
-        links = _symmetric(links)
+        links = symmetric(links)
         cls = self._core.define_class(links, numa)
         description: dict[str, Any] = {
             "cpus": conf.cpus,
@@ -342,6 +347,19 @@ class Cluster:
             wanted = () if parked else tuple(self._words(job.spec.shape, p) for p in partitions)
             component = Component(job.id, places, parked, wanted)
             self._together.add(job.het_job_id, job.het_size, component)
+        if job.spec.licenses and not parked:
+            self._queue_licenses(job, rows)
+
+    def _queue_licenses(self, job: Job, rows: list[int]) -> None:
+        try:
+            choices = parse_licenses(job.spec.licenses)
+        except LicenseError:
+            return
+        by_partition: dict[str, list[int]] = {}
+        for key in rows:
+            by_partition.setdefault(self._row[key][1], []).append(key)
+        row_lists = list(by_partition.values())
+        self._licenses.add(job.id, choices, row_lists, job.priority, job.spec.begin)
 
     def _why_parked(self, job: Job, partition: str) -> str:
         if job.held:
@@ -370,6 +388,7 @@ class Cluster:
                 self._core.queue_remove(key)
         self._parked.pop(job_id, None)
         self._together.remove(job_id)
+        self._licenses.remove(job_id)
         self._limit.pop(job_id, None)
         for req in self._requests.pop(job_id, ()):
             self._core.drop_request(req)
@@ -427,12 +446,17 @@ class Cluster:
         self._alloc_key[job.id] = key
         for part in open_parts:
             self._free_cpus[self._index[part.node]] &= ~part.cpu_ids
+        self._licenses.take(job.id, job.licenses_alloc)
+
+    def take_licenses(self, job: Job) -> str:
+        """Those that a job which starts holds until `release`."""
+        return self._licenses.take(job.id, job.spec.licenses)
 
     def assign_cpus(self, job: Job, alloc: Iterable[NodeAlloc]) -> None:
         """Chooses the CPUs for shares that the core has set aside by number."""
         for part in alloc:
             i = self._index[part.node]
-            cores = [self._gpu_cores[i][b] for b in _bits(part.gpus) if b < len(self._gpu_cores[i])]
+            cores = [self._gpu_cores[i][b] for b in bits(part.gpus) if b < len(self._gpu_cores[i])]
             conf = self.config.nodes[part.node]
             part.cpu_ids = pick_cpus(
                 self._free_cpus[i], part.cpus, conf.cpus, conf.sockets, conf.threads_per_core, cores
@@ -460,6 +484,7 @@ class Cluster:
 
     def release(self, job_id: int) -> None:
         """Nothing is held for the job any more (its shares were released one by one before)."""
+        self._licenses.give(job_id)
         key = self._alloc_key.pop(job_id, None)
         if key is not None and self._core.allocation(key):
             self._core.release(key)
@@ -475,7 +500,7 @@ class Cluster:
         found: dict[str, int] = {}
         for part in alloc:
             types = self._gpu_type[self._index[part.node]]
-            for bit in _bits(part.gpus):
+            for bit in bits(part.gpus):
                 found[types[bit]] = found.get(types[bit], 0) + 1
         return found
 
@@ -485,15 +510,17 @@ class Cluster:
         """One pass: what starts now (already set aside under each job), and which verdicts
         changed. Cost: see Core.schedule, and ~1 us for each start and changed verdict."""
         queue = self._together if len(self._together) else self._core
-        decided = queue.schedule(now, max_starts, max_test)
+        if len(self._licenses):
+            blocked = self._licenses.blocked(now)
+            self._together.barred = blocked[1]
+            decided = self._licenses.schedule(queue, blocked, now, max_starts, max_test)
+        else:
+            self._together.barred = set()
+            decided = queue.schedule(now, max_starts, max_test)
         starts: list[Placement] = []
         for start in decided.starts:
             job_id, partition = self._row.pop(start.key)
-            alloc = [
-                NodeAlloc(self.names[node], cpus, tasks, mem, gpus)
-                for node, cpus, tasks, mem, gpus in start.placement.nodes
-            ]
-            starts.append(Placement(job_id, partition, alloc, start.key))
+            starts.append(Placement(job_id, partition, self._shares(start.placement), start.key))
         for key, code in decided.changed:
             if code != _core.STARTED:
                 self._changed[key] = code
@@ -505,6 +532,34 @@ class Cluster:
             wake_at=self._begins[0] if self._begins else 0,
             complete=not decided.more and not self._changed,
         )
+
+    def forecast(
+        self, components: Sequence[tuple[Shape, Sequence[str]]], now: int, ends: dict[int, int]
+    ) -> tuple[int, list[tuple[str, list[NodeAlloc]]]] | None:
+        """(when, partition and shares of each) of the first moment at which all components have
+        room at once; None if the nodes that are up never have it. `ends`: job -> its end, 0 none.
+        Nothing is changed. Cost: a copy of the cluster, and a placement per running job."""
+        core = self._together.copy()
+        running = []
+        for job_id, key in self._alloc_key.items():
+            held = self._core.allocation(key)
+            shares = [(node, cpus, mem, gpus, tasks) for node, cpus, tasks, mem, gpus in held]
+            core.allocate(key, shares, adopt=True)
+            running.append((key, ends.get(job_id, 0)))
+        wanted = [tuple(self._words(shape, name) for name in names) for shape, names in components]
+        found = forecast.earliest(core, wanted, now, running)
+        if found is None:
+            return None
+        return found.at, [
+            (components[i][1][choice], self._shares(placement))
+            for i, (choice, placement) in enumerate(found.places)
+        ]
+
+    def _shares(self, placement: _core.Placement) -> list[NodeAlloc]:
+        return [
+            NodeAlloc(self.names[node], cpus, tasks, mem, gpus)
+            for node, cpus, tasks, mem, gpus in placement.nodes
+        ]
 
     def _tell(self, estimates: dict[int, Any], now: int) -> list[Verdict]:
         verdicts = []
@@ -552,19 +607,3 @@ _NOTES = {
     "cpus": "CPU count per node can not be satisfied",
     "memory": "Memory specification can not be satisfied",
 }
-
-
-def _bits(mask: int) -> list[int]:
-    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
-
-
-def _symmetric(links: list[list[int]]) -> list[list[int]]:
-    """Link counts as both sides agree on them: a fault may show on one side only."""
-    n = len(links)
-    return [
-        [
-            0 if i == j else min(links[i][j], links[j][i]) if j < len(links[i]) else 0
-            for j in range(n)
-        ]
-        for i in range(n)
-    ]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gsched import _core
+from gsched.forecast import Wanted, place_all
 
 #: heterogeneous jobs that are tried in one pass; the rest waits behind them
 MOST_TRIED = 64
@@ -20,9 +21,6 @@ MOST_TRIED = 64
 MOST_PASSES = 3
 #: value of `held` for rows that take no part in a pass
 _KEPT = 2
-
-#: partition -> the request in the core's words
-Wanted = tuple[dict[str, Any], ...]
 
 
 @dataclass
@@ -90,6 +88,8 @@ class Together:
         self._leader: dict[int, int] = {}
         #: job -> verdict that was told last
         self._told: dict[int, int] = {}
+        #: jobs that may not start for another reason, as of the next pass
+        self.barred: set[int] = set()
         #: what describes each node, and the classes of links by number
         self._nodes: list[dict[str, Any]] = [{} for _ in range(n_nodes)]
         self._classes: dict[int, tuple[list[list[int]], list[int]]] = {}
@@ -136,7 +136,7 @@ class Together:
 
     # ---- a pass -------------------------------------------------------------------------------
 
-    def schedule(self, now: int, max_starts: int, max_test: int) -> _core.Plan:
+    def schedule(self, now: int, max_starts: int = 0, max_test: int = 0) -> _core.Plan:
         """Core.schedule, with the starts of whole heterogeneous jobs only, component by component.
 
         Cost: a pass, at most MOST_PASSES of them, and a placement per component of the first
@@ -201,6 +201,9 @@ class Together:
                 )
                 verdicts[unit.leader] = _core.BEGIN if late else _core.UNTESTED
                 continue
+            if self.barred and not self.barred.isdisjoint(unit.parts):
+                verdicts[unit.leader] = _core.UNTESTED
+                continue
             looked_at += 1
             if looked_at > MOST_TRIED:
                 verdicts[unit.leader] = _core.BEHIND
@@ -223,7 +226,7 @@ class Together:
         if core is not self._core:
             return _room(core, [part.wanted for part in unit.in_order])
         wanted = [[row.req for row in part.rows] for part in unit.in_order]
-        return _place_all(core, wanted, now)
+        return place_all(core, wanted, now) is not None
 
     @staticmethod
     def _partly(unit: Unit, started: dict[int, _core.Start]) -> bool:
@@ -270,9 +273,13 @@ class Together:
     def _empty(self) -> _core.Core:
         """The nodes that are up, without jobs."""
         if self._up is None or self._up[0] != self._version:
-            usable = self._core.node
-            self._up = (self._version, self._copy(lambda node: usable(node).usable))
+            self._up = (self._version, self.copy())
         return self._up[1]
+
+    def copy(self) -> _core.Core:
+        """A core with the nodes that are up, and no jobs. Cost: nodes."""
+        usable = self._core.node
+        return self._copy(lambda node: usable(node).usable)
 
     def _copy(self, usable: Callable[[int], bool]) -> _core.Core:
         core = _core.Core(max(1, self._n_nodes))
@@ -287,32 +294,8 @@ class Together:
 def _room(core: _core.Core, wanted: list[Wanted]) -> bool:
     requests = [[core.request(**one) for one in choices] for choices in wanted]
     try:
-        return _place_all(core, requests, 0)
+        return place_all(core, requests, 0) is not None
     finally:
         for choices in requests:
             for req in choices:
                 core.drop_request(req)
-
-
-def _place_all(core: _core.Core, wanted: list[list[int]], now: int) -> bool:
-    """Whether one of each choice has room beside the others; nothing stays allocated."""
-    keys: list[int] = []
-    try:
-        for choices in wanted:
-            found = None
-            for req in choices:
-                found = core.place(req, now)
-                if isinstance(found, _core.Placement):
-                    break
-            if not isinstance(found, _core.Placement):
-                return False
-            # Keys of the queue are above zero.
-            key = -1 - len(keys)
-            core.allocate(
-                key, [(n, cpus, mem, gpus, tasks) for n, cpus, tasks, mem, gpus in found.nodes]
-            )
-            keys.append(key)
-        return True
-    finally:
-        for key in keys:
-            core.release(key)

@@ -115,6 +115,7 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     job.usage = Usage()
     job.suspend_time = job.pre_suspend_s = 0
     job.gpu_types = led.cluster.gpu_types(job.alloc)
+    job.licenses_alloc = led.cluster.take_licenses(job)
     led.preparing[job.id] = now + led.config.batch_start_timeout
     led.put_job(job, out)
     out.view["verdict", job_key(job.id)] = None

@@ -10,11 +10,12 @@ import msgspec
 from gsched import admission
 from gsched.config import Config, PartitionConfig
 from gsched.environment import sluid
+from gsched.hostlist import compress
 from gsched.ledger import deadline, depend, jobs
 from gsched.ledger.outcome import Outcome
 from gsched.model import Hold, Job, JobSpec
 from gsched.taskset import TaskSet
-from gsched.wire.messages import Call, Done, Refused, SubmitJob
+from gsched.wire.messages import Call, Done, Forecast, Refused, SubmitJob
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -64,6 +65,8 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
         for number, component in enumerate(made):
             component.het_job_id, component.het_offset = job.id, number
             component.het_size = len(made)
+    if write.test_only:
+        return _forecast(led, call, made, now)
     if tasks.runs:
         job.array_job_id = job.id
         job.array_pending = tasks.text()
@@ -84,6 +87,25 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
     for component in made:
         _enter(led, component, now, out)
     return Done(call.request_id, 0, value=job.id)
+
+
+def _forecast(led: Ledger, call: Call, made: list[Job], now: float) -> Done | Refused:
+    """When and where these components could start together."""
+    wanted = [(job.spec.shape, _partitions_of(led, job)) for job in made]
+    ends = {job_id: job.end_time for job_id, job in led.jobs.items() if job.alloc}
+    found = led.cluster.forecast(wanted, int(now), ends)
+    if found is None:
+        return _no_such_nodes(call, [])
+    start, places = found
+    names = [part.node for _, alloc in places for part in alloc]
+    answer = Forecast(
+        start=max(start, *(job.spec.begin for job in made)),
+        cpus=sum(part.cpus for _, alloc in places for part in alloc),
+        nodes=compress(list(dict.fromkeys(names))),
+        partition=places[0][0],
+    )
+    data = msgspec.json.encode(answer).decode()
+    return Done(call.request_id, 0, value=made[0].id, data=data)
 
 
 def _component(

@@ -269,6 +269,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     hold_reason: str = ""
     #: components of the heterogeneous job (0: none); their ids follow het_job_id
     het_size: int = 0
+    #: licences it holds, "a:2,b:1"; of alternatives those that it got
+    licenses_alloc: str = ""
 
     @property
     def finished(self) -> bool:

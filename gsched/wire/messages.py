@@ -207,6 +207,17 @@ class SubmitJob(_Msg):
     group: str = ""
     #: a heterogeneous job: the components after the first, which alone has the script
     components: Annotated[list[JobSpec], msgspec.Meta(max_length=127)] = []
+    #: only say when and where it could start (`Done.data`, a Forecast); no job is made
+    test_only: bool = False
+
+
+class Forecast(msgspec.Struct):
+    """When and where a job could start; in JSON in the answer to a `test_only` submission."""
+
+    start: int
+    cpus: int
+    nodes: str
+    partition: str
 
 
 class CancelJobs(_Msg):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,7 +15,16 @@ from sbatch_support import FakeCluster, ended_job, sbatch
 
 from gsched.client import ControllerDown, RequestRefused
 from gsched.model import JobState
-from gsched.wire.messages import JobQuery, JobRows, Refused, Reply, SubmitJob, Write
+from gsched.wire.messages import (
+    Done,
+    Forecast,
+    JobQuery,
+    JobRows,
+    Refused,
+    Reply,
+    SubmitJob,
+    Write,
+)
 from gsched_cli.options import BY_NAME
 
 SCRIPT = b"#!/bin/sh\ntrue\n"
@@ -241,8 +253,37 @@ def test_version_and_help() -> None:
     assert sbatch("-t", "abc", "--help").code == 255
 
 
-def test_what_this_release_does_not_do() -> None:
-    assert sbatch("--test-only", "--wrap", "x").code == 1
+@dataclass
+class Oracle(FakeCluster):
+    """Answers --test-only."""
+
+    found: Forecast = field(default_factory=lambda: Forecast(0, 1, "node1", "gpu"))
+
+    def call(self, write: Write, request_id: bytes | None = None) -> Reply:
+        assert isinstance(write, SubmitJob) and write.test_only
+        if self.refusals:
+            return self.refusals.pop(0)
+        return Done(b"", 1, value=74, data=msgspec.json.encode(self.found).decode())
+
+
+def test_test_only_says_when_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    oracle = Oracle(found=Forecast(1795960091, 64, "node[1-4]", "gpu"))
+    ran = sbatch("--test-only", "-N4", "--exclusive", stdin=SCRIPT, cluster=oracle)
+    # As in transcript 009, "a" and all.
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == (
+        "sbatch: Job 74 to start at 2026-11-29T13:48:11 a using 64 processors on nodes node[1-4] "
+        "in partition gpu\n"
+    )
+
+
+def test_test_only_that_can_never_be() -> None:
+    refusal = Refused(b"", "Requested node configuration is not available")
+    ran = sbatch("--test-only", "-N9", stdin=SCRIPT, cluster=Oracle(refusals=[refusal]))
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "allocation failure: Requested node configuration is not available\n"
 
 
 def test_uid_is_for_root() -> None:

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMON = {
     *("model", "request", "layout", "environment", "config", "hostlist", "units"),
     # small grammars and rules beside them
-    *("admission", "cpuset", "dependency", "taskset", "errors", "features", "gres", "patterns"),
+    *("admission", "bits", "cpuset", "dependency", "errors", "features", "gres", "licenses"),
+    *("patterns", "taskset"),
 }
 
 #: The arrows of the design; what an arrow's end may import, its start may import too (downward).
@@ -33,8 +34,9 @@ ARROWS: dict[str, set[str]] = {
     "controller": {"ledger", "scheduling", "policy", "store", "wire", "metrics", "accounting"},
     "ledger": {"cluster", "policy"},
     "scheduling": {"cluster", "policy"},
-    "cluster": {"_core", "together"},
-    "together": {"_core"},
+    "cluster": {"_core", "together", "forecast"},
+    "together": {"_core", "forecast"},
+    "forecast": {"_core"},
     "slurmd_compat": {"slurmd_compat.agent", "wire"},
     "slurmd_compat.agent": set(),
     "simulate": {"ledger", "scheduling", "slurmd_compat.agent", "_core"},
@@ -46,7 +48,7 @@ MESSAGES = "gsched.wire.messages"
 MAY_NAME_MESSAGES = {"slurmd_compat.agent", "simulate", "ledger"}
 
 PURE = {
-    *("ledger", "scheduling", "policy", "cluster", "together", "model", "_core"),
+    *("ledger", "scheduling", "policy", "cluster", "together", "forecast", "model", "_core"),
     "slurmd_compat.agent",
 }
 

@@ -1,0 +1,177 @@
+"""Licences: how a request names them, how many are free, and who may take some in a pass.
+
+They are given in the order of priority: what a job ahead wants and could have is kept for it, also
+while it waits for nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from gsched import _core
+
+#: verdict on a job that waits for licences, beside those of the core
+LICENSES = 100
+#: value of `held` for rows that take no part in a pass
+_KEPT = 3
+
+_ITEM = re.compile(r"([^\s,;|:=]+)(?:[:=]([0-9]{1,9}))?\Z", re.ASCII)
+
+#: licence -> count
+Counts = dict[str, int]
+
+
+class LicenseError(ValueError):
+    """A text that names no licences."""
+
+
+def parse(text: str) -> list[Counts]:
+    """What would do, in order of preference: "a:2,b" is both, "a:2|b" one of them. [] for "".
+    Raises LicenseError."""
+    if not text:
+        return []
+    if "|" in text:
+        if "," in text or ";" in text:
+            raise LicenseError(text)
+        return [_counts([item]) for item in text.split("|")]
+    return [_counts(re.split("[,;]", text))]
+
+
+def _counts(items: list[str]) -> Counts:
+    counts: Counts = {}
+    for item in items:
+        match = _ITEM.match(item)
+        if match is None or (match[2] is not None and not int(match[2])):
+            raise LicenseError(item)
+        counts[match[1]] = counts.get(match[1], 0) + int(match[2] or 1)
+    return counts
+
+
+def shown(counts: Mapping[str, int]) -> str:
+    """ "a:2,b:1"."""
+    return ",".join(f"{name}:{count}" for name, count in counts.items())
+
+
+def exist(text: str, totals: Mapping[str, int]) -> bool:
+    """Whether the cluster has, all in all, what a text asks for."""
+    try:
+        choices = parse(text)
+    except LicenseError:
+        return False
+    known = all(name in totals for choice in choices for name in choice)
+    return known and any(
+        all(count <= totals[name] for name, count in choice.items()) for choice in choices
+    )
+
+
+class Queue(Protocol):
+    """A core, or what stands before it."""
+
+    def schedule(self, now: int, max_starts: int = ..., max_test: int = ...) -> _core.Plan: ...
+
+
+@dataclass
+class _Waiting:
+    """A job in the queue that wants licences."""
+
+    choices: list[Counts]
+    #: its rows by partition; those of one partition are the tasks of an array
+    rows: list[list[int]]
+    priority: int
+    begin: int
+
+
+class Licenses:
+    """Who holds how many, and which waiting jobs want some."""
+
+    def __init__(self, core: _core.Core, totals: Mapping[str, int]) -> None:
+        self._core = core
+        self.totals = dict(totals)
+        self._free = dict(totals)
+        self._held: dict[int, Counts] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        #: jobs that were told that they wait for licences
+        self._told: set[int] = set()
+
+    def __len__(self) -> int:
+        """Waiting jobs that want some."""
+        return len(self._waiting)
+
+    def add(
+        self, job_id: int, choices: list[Counts], rows: list[list[int]], priority: int, begin: int
+    ) -> None:
+        """A job that wants licences is in the queue."""
+        self._waiting[job_id] = _Waiting(choices, rows, priority, begin)
+        self._told.discard(job_id)
+
+    def remove(self, job_id: int) -> None:
+        """A job has left the queue."""
+        self._waiting.pop(job_id, None)
+        self._told.discard(job_id)
+
+    def take(self, job_id: int, text: str) -> str:
+        """A job that starts (or is found running) takes the first choice that is free; what it
+        took, as text."""
+        choices = parse(text)
+        if not choices:
+            return ""
+        counts = next((one for one in choices if self._fit(one, self._free)), choices[0])
+        for name, count in counts.items():
+            self._free[name] = self._free.get(name, 0) - count
+        self._held[job_id] = counts
+        return shown(counts)
+
+    def give(self, job_id: int) -> None:
+        """A job needs them no longer; nothing if it has none."""
+        for name, count in self._held.pop(job_id, {}).items():
+            self._free[name] += count
+
+    def free(self, name: str) -> int:
+        return self._free.get(name, 0)
+
+    @staticmethod
+    def _fit(counts: Counts, free: Mapping[str, int]) -> int:
+        """How many jobs may have that much each."""
+        return min(max(0, free.get(name, 0)) // count for name, count in counts.items())
+
+    def blocked(self, now: int) -> tuple[list[int], set[int]]:
+        """(rows that may not start for want of licences, jobs none of whose rows may). Cost: the
+        waiting jobs that want some."""
+        free = dict(self._free)
+        kept: list[int] = []
+        none: set[int] = set()
+        order = sorted(self._waiting.items(), key=lambda item: (-item[1].priority, item[0]))
+        for job_id, job in order:
+            if job.begin > now:
+                continue
+            tasks = max(map(len, job.rows))
+            may = 0
+            for counts in job.choices:
+                starts = min(tasks - may, self._fit(counts, free))
+                for name, count in counts.items():
+                    free[name] = free.get(name, 0) - count * starts
+                may += starts
+            kept += [key for rows in job.rows for key in rows[may:]]
+            if not may:
+                none.add(job_id)
+        return kept, none
+
+    def schedule(
+        self, queue: Queue, blocked: tuple[list[int], set[int]], now: int, starts: int, test: int
+    ) -> _core.Plan:
+        """A pass of `queue` without what is `blocked`."""
+        rows, none = set(blocked[0]), blocked[1]
+        for key in rows:
+            self._core.queue_update(key, held=_KEPT)
+        plan = queue.schedule(now, starts, test)
+        for key in rows:
+            self._core.queue_update(key, held=0)
+        changed = {key: verdict for key, verdict in plan.changed if key not in rows}
+        for job_id in none - self._told:
+            changed[self._waiting[job_id].rows[0][0]] = LICENSES
+        self._told = set(none)
+        return plan._replace(changed=list(changed.items()))
