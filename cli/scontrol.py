@@ -50,6 +50,7 @@ _KEYWORDS: dict[str, tuple[int, str, int, int]] = {
     "hide": (2, "hide", 0, 0),
     "hold": (4, "hold", 1, -1),
     "holdu": (5, "uhold", 1, -1),
+    "notify": (1, "notify", 2, -1),
     "oneliner": (1, "oneliner", 0, 0),
     "ping": (3, "ping", 0, 0),
     "quiet": (4, "quiet", 0, 0),
@@ -81,7 +82,6 @@ _MISSING = frozenset(
         "listjobs",
         "listpids",
         "liststeps",
-        "notify",
         "pidinfo",
         "power",
         "reboot",
@@ -261,6 +261,8 @@ def _change(session: _Session, keyword: str, rest: list[str]) -> int:
         return verb(rest, reader)
     if keyword in ("hold", "uhold", "release"):
         return change.hold(keyword, rest, streams, reader)
+    if keyword == "notify":
+        return change.notify(rest[0], rest[1:], reader)
     if keyword == "reconfigure":
         return change.reconfigure(reader)
     if keyword == "shutdown":

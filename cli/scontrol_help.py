@@ -34,6 +34,7 @@ Change:
   release LIST              let them go
   requeue LIST              run jobs again (requeuehold: and keep them back)
   suspend LIST              stop their processes (resume LIST: let them go on)
+  notify ID MESSAGE         write a line into a job's error file
   top LIST                  move jobs before the others of their owner
   reconfigure               read the configuration again
   shutdown                  end the daemons

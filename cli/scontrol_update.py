@@ -293,6 +293,15 @@ def each_job(verb: str, words: Sequence[str], streams: Streams, reader: Reader) 
     return code
 
 
+def notify(job: str, words: Sequence[str], reader: Reader) -> int:
+    """`notify ID MESSAGE`."""
+    prefix = "job notify failure: "
+    reply = _simple(reader, UpdateJob([job], "notify", {"message": " ".join(words)}), prefix)
+    if reply.errors:
+        raise Stop(1, f"{prefix}{reply.errors[0][1]}\n")
+    return 0
+
+
 def reconfigure(reader: Reader) -> int:
     """`reconfigure`."""
     _simple(reader, Reconfigure(), "slurm_reconfigure error:")

@@ -40,6 +40,7 @@ from slurmd_compat.agent import (
     Linked,
     Log,
     Lost,
+    NotifyStep,
     PutIdentity,
     Record,
     Released,
@@ -443,6 +444,9 @@ class Daemon:
         target = "batch" if action.target == "batch" else "all"
         self._say(action.key, f"signal {action.signum} {target}")
 
+    def _notify_step(self, action: NotifyStep) -> None:
+        self._say(action.key, f"notify {action.text}")
+
     def _set_limit(self, action: SetStepLimit) -> None:
         self._say(action.key, f"limit {action.limit_s}")
 
@@ -610,6 +614,7 @@ _CARRY_OUT: dict[type, Callable[[Daemon, Any], None]] = {
     AdoptStep: Daemon._adopt_step,
     KillStep: Daemon._kill_step,
     SignalStep: Daemon._signal_step,
+    NotifyStep: Daemon._notify_step,
     SetStepLimit: Daemon._set_limit,
     CleanUp: Daemon._clean_up,
     SendRegister: Daemon._register,

@@ -18,6 +18,7 @@ from gsched.ledger.fields import (
     Edit,
 )
 from gsched.ledger.hold import hold, release, to_the_top, uhold
+from gsched.ledger.notify import notify
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.requeue import requeue, requeue_held
 from gsched.ledger.select import INVALID_ID, apart, find, may_touch
@@ -39,7 +40,7 @@ def update_jobs(
     verb = _VERBS.get(write.verb)
     if verb is None:
         return Refused(call.request_id, f"Requested operation {write.verb} is not supported here")
-    whose = WRONG_USER if write.verb in ("update", "hold", "uhold", "release") else DENIED
+    whose = WRONG_USER if write.verb in ("update", "hold", "uhold", "release", "notify") else DENIED
     errors: list[tuple[str, str]] = []
     count = 0
     # The first of the list shall stand at the top in the end.
@@ -144,5 +145,6 @@ _VERBS: dict[str, Callable[..., None]] = {
     "requeuehold": requeue_held,
     "suspend": suspend,
     "resume": resume,
+    "notify": notify,
     "update": _update,
 }

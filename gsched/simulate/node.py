@@ -25,6 +25,7 @@ StepAction = (
     | words.AdoptStep
     | words.KillStep
     | words.SignalStep
+    | words.NotifyStep
     | words.SetStepLimit
     | words.CleanUp
 )

@@ -144,6 +144,15 @@ class Signal(_Msg):
     target: str
 
 
+class Notify(_Msg):
+    """A line for the error file of the batch script."""
+
+    n: int
+    job_id: int
+    attempt: int
+    text: str
+
+
 class SetLimit(_Msg):
     n: int
     job_id: int
@@ -160,7 +169,7 @@ class Forget(_Msg):
     attempt: int
 
 
-Order = Prepare | Go | Kill | Signal | SetLimit | Forget
+Order = Prepare | Go | Kill | Signal | SetLimit | Forget | Notify
 
 
 class Welcome(_Msg):

@@ -20,6 +20,7 @@ from gsched.wire.messages import (
     Forget,
     Go,
     Kill,
+    Notify,
     Order,
     Orders,
     Prepare,
@@ -48,6 +49,7 @@ from slurmd_compat.agent.words import (
     Linked,
     Log,
     Lost,
+    NotifyStep,
     PutIdentity,
     Record,
     Released,
@@ -343,6 +345,9 @@ class Agent:
         elif isinstance(order, Signal):
             if record.phase == Phase.RUNNING and attempt.step == _SPAWNED:
                 self._out.append(SignalStep(record.key, order.signum, order.target))
+        elif isinstance(order, Notify):
+            if record.phase == Phase.RUNNING and attempt.step == _SPAWNED:
+                self._out.append(NotifyStep(record.key, order.text))
         elif isinstance(order, SetLimit):
             if record.phase < Phase.ENDED and record.launch.limit_s != order.limit_s:
                 record.launch.limit_s = order.limit_s

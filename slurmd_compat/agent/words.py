@@ -221,6 +221,13 @@ class SignalStep(msgspec.Struct):
     target: str
 
 
+class NotifyStep(msgspec.Struct):
+    """A line for the step's error file."""
+
+    key: Key
+    text: str
+
+
 class SetStepLimit(msgspec.Struct):
     key: Key
     limit_s: int
@@ -256,6 +263,7 @@ Action = (
     | AdoptStep
     | KillStep
     | SignalStep
+    | NotifyStep
     | SetStepLimit
     | CleanUp
     | SendRegister

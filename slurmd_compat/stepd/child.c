@@ -225,15 +225,28 @@ _Noreturn void child_run(const struct spec *s, int report)
     fail(report, FAIL_EXEC, error, "execve(): %s: %s", s->argv[0], strerror(error));
 }
 
-_Noreturn void child_append(const struct spec *s, const char *reason)
+/* The error file, opened as the user; ends the process if that cannot be. */
+static int error_file(const struct spec *s)
 {
-    char when[64];
     if (become(s))
         _exit(1);
     default_signals();
     int fd = open(s->std[2], O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
         _exit(1);
+    return fd;
+}
+
+_Noreturn void child_note(const struct spec *s, const char *text)
+{
+    say(error_file(s), "%s", text);
+    _exit(0);
+}
+
+_Noreturn void child_append(const struct spec *s, const char *reason)
+{
+    char when[64];
+    int fd = error_file(s);
     stamp(when, sizeof when, false);
     say(fd, "*** %s CANCELLED AT %s%s ***", s->label, when, reason);
     _exit(0);

@@ -11,6 +11,7 @@
  *                kill9 CAUSE             SIGKILL at once
  *                signal N batch|all
  *                limit SECONDS           from the start; 0 none
+ *                notify TEXT             a line for the error file
  * EVENTFD      a connected socket that gets the events from the start and takes the same commands
  *
  * Events, and lines of the status file:
@@ -250,10 +251,28 @@ static long number(const char *text)
     return errno || *end || v > INT_MAX ? -1 : v;
 }
 
+static void notify(struct step *t, struct client *k, const char *text)
+{
+    if (t->record.ended || t->helper || t->phase != RUNNING || !*t->spec.std[2]) {
+        control_reply(&t->control, k, "error no line can be written now\n");
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0)
+        child_note(&t->spec, text);
+    if (pid > 0)
+        t->helper = pid;
+    control_reply(&t->control, k, "ok\n");
+}
+
 static void command(struct step *t, struct client *k, char *line)
 {
     const struct record *r = &t->record;
     struct control *c = &t->control;
+    if (!strncmp(line, "notify ", 7)) {
+        notify(t, k, line + 7);
+        return;
+    }
     char *rest = NULL, *word = strtok_r(line, " ", &rest), *one = strtok_r(NULL, " ", &rest),
          *two = strtok_r(NULL, " ", &rest);
     if (!word)

@@ -71,6 +71,8 @@ struct failure {
     char text[TEXT_MAX];
 };
 _Noreturn void child_run(const struct spec *s, int report_fd);
+/* Adds a line of somebody's to the error file, as the user. */
+_Noreturn void child_note(const struct spec *s, const char *text);
 _Noreturn void child_append(const struct spec *s,
                             const char *reason); /* the CANCELLED line, as the user */
 
@@ -89,7 +91,7 @@ struct record { /* what has happened so far; each is also one line of the status
     char text[TEXT_MAX + 16];
     int64_t utime_us, stime_us, maxrss_kb, elapsed_ms;
 };
-enum { CLIENTS_MAX = 16, LINE_MAX_BYTES = 128 };
+enum { CLIENTS_MAX = 16, LINE_MAX_BYTES = 1024 };
 struct client {
     int fd; /* -1 free */
     bool watch;

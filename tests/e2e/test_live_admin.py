@@ -62,6 +62,16 @@ def test_a_requeued_job_runs_again_when_told_to(mine: LocalCluster) -> None:
     assert "DUE TO JOB REQUEUE ***" in text and text.endswith("run 1\n")
 
 
+def test_a_line_for_the_user(mine: LocalCluster) -> None:
+    out = mine.work / "noted.out"
+    job_id = mine.sbatch("-o", str(out), script="#!/bin/sh\necho here\nsleep 600\n")
+    until("it runs", lambda: out.exists() and out.read_text() == "here\n")
+    mine.run(["scontrol", "notify", str(job_id), "disk full", "at noon"])
+    until("the line", lambda: "error: disk full at noon\n" in out.read_text())
+    mine.run(["scancel", str(job_id)])
+    assert mine.ended(job_id).state is JobState.CANCELLED
+
+
 def test_partitions_come_and_go(mine: LocalCluster) -> None:
     mine.run(["scontrol", "create", "partition=extra", "nodes=node[2-3]", "maxtime=10"])
     assert "extra" in mine.run(["sinfo", "-h", "-o", "%P"]).stdout.split()

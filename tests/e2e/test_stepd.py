@@ -545,7 +545,7 @@ def test_unknown_words_get_an_error_and_change_nothing(start: Start) -> None:
         for bad in (b"", b"kill", b"signal 0 all", b"signal 9 none", b"limit -1", b"limit x", b"?"):
             ctl.sendall(bad + b"\n")
             assert ctl.recv(200).startswith(b"error "), bad
-        ctl.sendall(b"x" * 500)
+        ctl.sendall(b"x" * 5000)
         assert b"error line too long" in ctl.recv(200)
     (step.out / "stop").touch()
     assert step.finish().wstatus == 0

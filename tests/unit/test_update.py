@@ -10,7 +10,7 @@ from unit.ledger_support import CONF, Bench, at
 
 from gsched.ledger import Tick
 from gsched.model import Hold, Job, JobState, Phase, Shape
-from gsched.wire.messages import CancelJobs, Done, Order, SetLimit, Signal, UpdateJob
+from gsched.wire.messages import CancelJobs, Done, Notify, Order, SetLimit, Signal, UpdateJob
 
 
 def change(b: Bench, job: Job, uid: int = 0, verb: str = "update", **fields: str) -> str:
@@ -352,6 +352,23 @@ def test_a_suspended_job_can_be_cancelled_and_requeued() -> None:
     b.report("node1", at(other, Phase.RELEASED, wstatus=9))
     # scontrol(1): a suspended job that is requeued is held
     assert other.state == JobState.PENDING and other.held and other.suspend_time == 0
+
+
+def test_notify_is_a_line_for_a_running_job() -> None:
+    """Transcript 033: of a waiting job it is disabled."""
+    b = Bench()
+    job = running(b)
+    waiting = b.job(hold=True)
+    assert change(b, job, 1000, verb="notify", message="hello\nthere") == ""
+    order = orders(b)[-1]
+    assert isinstance(order, Notify) and order.text == "hello there"
+    assert change(b, waiting, verb="notify", message="x") == (
+        "Requested operation is presently disabled"
+    )
+    assert change(b, job, 1001, verb="notify", message="x") == "Invalid user id"
+    long = "\u20ac" * 1000
+    change(b, job, verb="notify", message=long)
+    assert len(orders(b)[-1].text.encode()) <= 900  # type: ignore[union-attr]
 
 
 def test_top_reorders_the_users_own_jobs() -> None:
