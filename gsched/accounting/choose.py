@@ -91,8 +91,7 @@ class Choice:
                 return False
             if self.query.ineligible:
                 return True
-            since = row.eligible or (row.end_time and row.submit)
-            return bool(since) and since <= end
+            return 0 < row.eligible <= end
         return any(self._was(row, state, begin, end) for state in self._states)
 
     def _was(self, row: AcctJob, state: str, begin: int, end: int) -> bool:

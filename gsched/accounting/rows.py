@@ -269,8 +269,10 @@ def _steps(job: Job, found: AcctJob, contain: bool) -> list[AcctStep]:
         first.node if job.finished and job.usage.max_rss_kb else "",
         "Unknown",
     )
+    # The script runs in the first component of a heterogeneous job only.
+    batches = [] if job.het_offset else [batch]
     if not contain:
-        return [batch]
+        return batches
     extern = AcctStep(
         "extern",
         "extern",
@@ -284,10 +286,10 @@ def _steps(job: Job, found: AcctJob, contain: bool) -> list[AcctStep]:
         found.alloc_nodes,
         found.alloc_nodes,
         found.nodes,
-        ",".join(part for part in found.alloc_tres.split(",")),
+        found.alloc_tres,
         layout="Block",
     )
-    return [batch, extern]
+    return [*batches, extern]
 
 
 def _step_state(job: Job) -> str:

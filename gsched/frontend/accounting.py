@@ -213,7 +213,7 @@ class Accounting:
                 question.answer = self._page(question)
             except Exception as problem:
                 text = str(problem).strip() or type(problem).__name__
-                question.answer = encode(Refused(b"", f"accounting: {text}"))
+                question.answer = encode(Refused(b"", text))
             self._done(who)
 
     def _page(self, question: _Question) -> bytes:

@@ -237,6 +237,35 @@ def window(reader: AcctReader, *argv: str) -> list[str]:
     return invoke(run, ["-X", "-n", "-P", "-o", "jobid", *argv], reader)[0].split()
 
 
+@pytest.mark.shared
+def test_heterogeneous_jobs(shared: Path) -> None:
+    case = transcript(shared, "023-env-het")["sacct -j 188"]
+    parts = [
+        ended(
+            188 + n,
+            "het.sh",
+            JobState.COMPLETED,
+            het_job_id=188,
+            het_offset=n,
+            alloc=[share("node1", 1 + n)],
+        )
+        for n in (0, 1)
+    ]
+    reader = AcctReader(clock=T244 + 6, rows=[shown(part) for part in parts])
+    check(case, reader)
+    assert window(reader, "-j", "188+1") == ["188+1"]
+
+
+def test_the_step_that_contains() -> None:
+    """PrologFlags=Contain brings .extern on all nodes."""
+    job = ended(5, "a", JobState.FAILED, 256, alloc=[share("node1", 1), share("node2", 1)])
+    reader = AcctReader(clock=T244 + 6, rows=[row(job, "peer", T244 + 6, contain=True)])
+    out, _, _ = invoke(run, ["-n", "-P", "-o", "jobid,state,exitcode,nodelist"], reader)
+    assert out == (
+        "5|FAILED|1:0|node[1-2]\n5.batch|FAILED|1:0|node1\n5.extern|COMPLETED|0:0|node[1-2]\n"
+    )
+
+
 def test_the_window() -> None:
     """The manual's section on the default time window, and what a real Slurm answered."""
     day = T244 - T244 % 86400
@@ -283,6 +312,24 @@ def test_the_window() -> None:
     assert window(reader, "-S", "midnight", "-E", "now", "-s", "cd") == ["2"]
     # During yesterday's last minutes job 2 was running.
     assert window(reader, "-S", "now-2days", "-E", "midnight", "-s", "R") == ["1", "2"]
+
+
+def test_what_was_never_eligible() -> None:
+    """As a real Slurm answers: a job that was cancelled while it was held, one with --begin."""
+    rows = [
+        shown(never_ran(1, "heldcanc", JobState.CANCELLED, held=Hold.USER, cancelled_by=0)),
+        shown(never_ran(2, "begin", JobState.PENDING, begin=T244 + 3600)),
+        shown(ended(3, "rq", JobState.CANCELLED, requeue_after=True)),
+        shown(never_ran(3, "rq", JobState.PENDING, restarts=1, eligible_time=T244 + 126)),
+    ]
+    reader = AcctReader(clock=T244 + 6, rows=rows)
+    # Of job 3 the try that is over is the last one that matches.
+    assert window(reader) == ["3"]
+    assert invoke(run, ["-X", "-n", "-P", "-o", "state"], reader)[0] == "REQUEUED\n"
+    assert window(reader, "-S", "midnight", "-E", "now", "-s", "CA") == ["1"]
+    assert window(reader, "-s", "PD") == []
+    assert window(reader, "-j", "1,2") == ["1", "2"]
+    assert invoke(run, ["-X", "-n", "-P", "-j", "3", "-o", "state"], reader)[0] == "PENDING\n"
 
 
 def test_times_are_cut_with_truncate() -> None:
