@@ -15,8 +15,10 @@ from typing import NamedTuple
 from gsched import licenses
 from gsched.config import Config, PartitionConfig
 from gsched.errors import message
+from gsched.features import MAX_DEPTH
 from gsched.gres import MAX_GPUS
 from gsched.model import JobSpec, Shape
+from gsched.taskset import TaskSet, TaskSetError
 
 MAX_SCRIPT = 4 << 20
 MAX_ENVIRONMENT = 8 << 20
@@ -167,6 +169,7 @@ def _names(spec: JobSpec, config: Config) -> Problem | None:
     return None
 
 
+_COUNT = re.compile(r"\*[0-9]{1,7}")
 _FEATURE = re.compile(r"[^&|\[\](),*\s]+(?:\*[0-9]{1,7})?")
 
 
@@ -180,12 +183,14 @@ def feature_names(text: str) -> set[str] | None:
         char = text[place]
         if char in "[(" and not operand:
             depth.append(char)
+            if len(depth) > MAX_DEPTH:
+                return None
             place += 1
         elif char in "])" and operand:
             if not depth or depth.pop() + char not in ("[]", "()"):
                 return None
-            counted = re.match(r"\*[0-9]{1,7}", text[place + 1 :])
-            place += 1 + (counted.end() if counted else 0)
+            counted = _COUNT.match(text, place + 1)
+            place = counted.end() if counted else place + 1
         elif char in "&|," and operand:
             operand = False
             place += 1
@@ -238,18 +243,13 @@ def parse_array(text: str, max_size: int) -> tuple[tuple[int, ...], int] | None:
         return None
     if indexes.startswith("[") and indexes.endswith("]"):
         indexes = indexes[1:-1]
-    found: set[int] = set()
-    for item in indexes.split(","):
-        match = _RANGE.match(item)
-        if not match:
-            return None
-        first = int(match[1])
-        last = int(match[2] or first)
-        step = int(match[3] or 1)
-        if last < first or not step or last >= max_size:
-            return None
-        found.update(range(first, last + 1, step))
-    return tuple(sorted(found)), int(throttle or 0)
+    if not all(_RANGE.match(item) for item in indexes.split(",")):
+        return None
+    try:
+        tasks = TaskSet.parse(indexes)
+    except TaskSetError:
+        return None
+    return (tuple(tasks), int(throttle or 0)) if tasks.last < max_size else None
 
 
 _KINDS = "after|afterany|afterburstbuffer|aftercorr|afternotok|afterok"

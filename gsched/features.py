@@ -12,6 +12,8 @@ _TOKEN = re.compile(r"\s*([&|,()]|[^&|,()\[\]*\s]+|.)")
 
 #: alternatives an expression may multiply out to
 MAX_ALTERNATIVES = 64
+#: parentheses within parentheses: each costs a call
+MAX_DEPTH = 16
 
 
 class FeatureError(ValueError):
@@ -23,6 +25,11 @@ def parse(expression: str) -> list[frozenset[str]]:
     tokens = [t for t in _TOKEN.findall(expression) if t]
     if not tokens:
         return []
+    depth = 0
+    for token in tokens:
+        depth += (token == "(") - (token == ")")
+        if depth > MAX_DEPTH:
+            raise FeatureError(f"parentheses of a feature expression nest deeper than {MAX_DEPTH}")
     found, at = _alternatives(tokens, 0, expression)
     if at != len(tokens):
         raise FeatureError(f"invalid feature expression {expression!r} at {tokens[at]!r}")

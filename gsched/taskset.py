@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Iterator
 
 #: a run: first, last (in it), step
 Run = tuple[int, int, int]
+#: the largest MaxArraySize there is: no task has this number
+MAX_TASK = 4_000_001
+#: tasks of runs that overlap and have steps: only these are looked at one by one
+_MAX_SINGLE = 1_000_000
 
 
 class TaskSetError(ValueError):
@@ -32,11 +37,15 @@ class TaskSet:
             if not first.isdecimal() or (dash and not last.isdecimal()) or not step.isdecimal():
                 raise TaskSetError(f"invalid array tasks {text!r} at {item!r}")
             low, high, by = int(first), int(last or first), int(step)
-            if high < low or by < 1:
+            if high < low or by < 1 or high >= MAX_TASK:
                 raise TaskSetError(f"invalid array tasks {text!r} at {item!r}")
             runs.append((low, high - (high - low) % by, by if high > low else 1))
         runs.sort()
-        if any(a[1] >= b[0] for a, b in itertools.pairwise(runs)):
+        if _overlap(runs):
+            runs = _merged(runs)
+        if _overlap(runs):
+            if sum((high - low) // step + 1 for low, high, step in runs) > _MAX_SINGLE:
+                raise TaskSetError("the runs of a set of array tasks overlap too often")
             runs = _runs(sorted({t for a, b, s in runs for t in range(a, b + 1, s)}))
         return cls(_joined(runs))
 
@@ -70,7 +79,11 @@ class TaskSet:
             yield from range(low, high + 1, step)
 
     def __contains__(self, task: int) -> bool:
-        return any(a <= task <= b and (task - a) % s == 0 for a, b, s in self.runs)
+        place = bisect.bisect_right(self.runs, (task, MAX_TASK, MAX_TASK)) - 1
+        if place < 0:
+            return False
+        low, high, step = self.runs[place]
+        return task <= high and (task - low) % step == 0
 
     @property
     def first(self) -> int:
@@ -92,6 +105,24 @@ class TaskSet:
                 self.runs[index : index + 1] = parts
                 return
         raise KeyError(task)
+
+
+def _overlap(runs: list[Run]) -> bool:
+    return any(a[1] >= b[0] for a, b in itertools.pairwise(runs))
+
+
+def _merged(runs: list[Run]) -> list[Run]:
+    """The same tasks: overlapping runs without steps as one, equal runs once; sorted."""
+    found: list[Run] = []
+    stepped: set[Run] = set()
+    for low, high, step in runs:
+        if step > 1:
+            stepped.add((low, high, step))
+        elif found and found[-1][1] >= low:
+            found[-1] = (found[-1][0], max(found[-1][1], high), 1)
+        else:
+            found.append((low, high, 1))
+    return sorted([*found, *stepped])
 
 
 def _runs(tasks: list[int]) -> list[Run]:

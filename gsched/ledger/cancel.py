@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 from gsched.ledger import hetero, jobs
 from gsched.ledger.outcome import Outcome
-from gsched.ledger.select import DENIED, FINISHED, INVALID_ID, Found, apart, find, may_touch
+from gsched.ledger.select import (
+    DENIED,
+    FINISHED,
+    INVALID_ID,
+    TOO_MANY,
+    Found,
+    apart,
+    find,
+    may_touch,
+    named,
+)
 from gsched.model import Job, JobState, Phase, transitions
 from gsched.wire import messages
 from gsched.wire.messages import Call, CancelJobs, Done, Refused
@@ -20,9 +30,12 @@ def cancel(led: Ledger, call: Call, write: CancelJobs, now: float, out: Outcome)
     """Carries out what can be; what cannot be is listed in the reply's errors by job id."""
     if not 0 <= write.signum < 128:
         return Refused(call.request_id, f"Invalid signal {write.signum}")
+    ids = named(write.ids)
+    if ids is None:
+        return Refused(call.request_id, TOO_MANY)
     errors: list[tuple[str, str]] = []
     count = 0
-    for text, found in _chosen(led, call.uid, write, errors):
+    for text, found in _chosen(led, call.uid, write, ids, errors):
         for job in apart(led, found, now, out):
             error = _one(led, job, write, call.uid, now, out)
             if error:
@@ -33,10 +46,10 @@ def cancel(led: Ledger, call: Call, write: CancelJobs, now: float, out: Outcome)
 
 
 def _chosen(
-    led: Ledger, uid: int, write: CancelJobs, errors: list[tuple[str, str]]
+    led: Ledger, uid: int, write: CancelJobs, ids: list[str], errors: list[tuple[str, str]]
 ) -> list[tuple[str, Found]]:
     """What the request names and the caller may touch; the rest goes to `errors`."""
-    if not write.ids:
+    if not ids:
         # A filter means "those of mine": other users' jobs are passed over in silence.
         return [
             (str(job.id), Found(job))
@@ -47,7 +60,7 @@ def _chosen(
             and _matches(job, write)
         ]
     chosen: list[tuple[str, Found]] = []
-    for text in write.ids:
+    for text in ids:
         records = find(led, text)
         if records is None:
             errors.append((text, INVALID_ID))

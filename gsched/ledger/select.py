@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 INVALID_ID = "Invalid job id specified"
 DENIED = "Access/permission denied"
 FINISHED = "Job/step already completing or completed"
+#: ids that one request may name: the controller does nothing else meanwhile (5 us each)
+MAX_IDS = 65_536
+#: bytes of all of them: those with lists of tasks cost by their length
+MAX_IDS_TEXT = 1 << 20
+TOO_MANY = f"A request names at most {MAX_IDS} jobs, with at most {MAX_IDS_TEXT} bytes"
 
 
 @dataclass
@@ -25,6 +30,12 @@ class Found:
 
     job: Job
     tasks: list[int] = field(default_factory=list)
+
+
+def named(ids: list[str]) -> list[str] | None:
+    """The ids of a request, each once; None where they are too many."""
+    once = list(dict.fromkeys(ids))
+    return once if len(once) <= MAX_IDS and sum(map(len, once)) <= MAX_IDS_TEXT else None
 
 
 _ID = re.compile(r"(\d{1,18})(?:_(?:(\d{1,9})|\[([0-9,:-]{1,4096})(?:%\d+)?\]|\*)|\+(\d{1,3}))?")

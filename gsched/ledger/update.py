@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gsched import admission
 from gsched.errors import message
 from gsched.ledger import arrays, deadline, depend, hetero, jobs
@@ -21,7 +23,7 @@ from gsched.ledger.hold import hold, release, to_the_top, uhold
 from gsched.ledger.notify import notify
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.requeue import requeue, requeue_held
-from gsched.ledger.select import INVALID_ID, apart, find, may_touch
+from gsched.ledger.select import INVALID_ID, TOO_MANY, apart, find, may_touch, named
 from gsched.ledger.suspend import node_limit, resume, suspend
 from gsched.model import Job, JobState
 from gsched.wire.messages import Call, Done, Refused, SetLimit, UpdateJob
@@ -40,11 +42,14 @@ def update_jobs(
     verb = _VERBS.get(write.verb)
     if verb is None:
         return Refused(call.request_id, f"Requested operation {write.verb} is not supported here")
+    ids = named(write.ids)
+    if ids is None:
+        return Refused(call.request_id, TOO_MANY)
     whose = WRONG_USER if write.verb in ("update", "hold", "uhold", "release", "notify") else DENIED
     errors: list[tuple[str, str]] = []
     count = 0
     # The first of the list shall stand at the top in the end.
-    for text in reversed(write.ids) if write.verb == "top" else write.ids:
+    for text in reversed(ids) if write.verb == "top" else ids:
         records = find(led, text)
         if records is None:
             errors.append((text, INVALID_ID))
@@ -60,8 +65,12 @@ def update_jobs(
             # Asked of the leader of a heterogeneous job, it is done to all components.
             records = [found for found in records if not found.job.het_offset]
         whole = len(records) > 1
+        if whole and write.verb.startswith("requeue"):
+            # Of an array those tasks that have begun; if none has, Slurm's answer for one.
+            begun = [found for found in records if found.job.state != JobState.PENDING]
+            records = begun or records[:1]
         for found in records:
-            if whole and found.job.finished:
+            if whole and found.job.finished and not write.verb.startswith("requeue"):
                 continue
             for job in apart(led, found, now, out):
                 try:
@@ -97,17 +106,23 @@ def _update(
 
 
 def _judge(edit: Edit) -> None:
-    """Refuses what would be refused at submission."""
+    """Refuses what would be refused at submission. What only its partition has not got, waits:
+    the next change may be to another partition, as in Slurm."""
     led, spec = edit.led, edit.job.spec
-    problem = admission.validate(spec, led.config)
+    names = tuple(led.config.partitions)
+    # The partitions asked for are judged by their own field.
+    anywhere = msgspec.structs.replace(spec, partitions=names)
+    problem = admission.validate(anywhere, led.config)
     if problem is not None:
         raise BadValue(problem.message)
-    names = spec.partitions or (edit.job.partition,)
     if led.cluster.never(spec.shape, names) is not None:
         raise BadValue(NODE_CONFIG)
-    largest = max(len(led.config.partitions[name].nodes) for name in names)
-    if spec.shape.min_nodes > largest:
+    if spec.shape.min_nodes > len(led.config.nodes):
         raise BadValue(message("ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE"))
+    if led.config.enforce_part_limits != "NO":
+        problem = admission.validate(spec, led.config)
+        if problem is not None:
+            raise BadValue(problem.message)
 
 
 def _take_over(led: Ledger, job: Job, edit: Edit, now: float, out: Outcome) -> None:
