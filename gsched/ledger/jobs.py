@@ -343,6 +343,7 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.restarts += 1
     job.start_time = 0
     job.end_time = 0
+    job.wstatus = 0
     job.suspend_time = job.pre_suspend_s = 0
     job.cancelled_by = -1
     job.submit_time = int(now)

@@ -42,8 +42,6 @@ def test_the_fields_of_transcript_033() -> None:
     assert change(b, job, nice="50") == ""
     refused = change(b, job, priority="1234")
     assert refused == "Job is in held state, pending scheduler release" and job.priority == 0
-    # debug has one node: the same fields on the transcript's default partition
-    assert change(b, job, partition="gpu") == ""
     for key, value in {
         "numnodes": "2",
         "gres": "gpu:2",
@@ -392,6 +390,22 @@ def test_top_is_disabled_for_users_by_default() -> None:
     job = b.job(begin=int(b.now) + 3600)
     assert change(b, job, 1000, verb="top") == "Access/permission denied"
     assert change(b, job, 0, verb="top") == ""
+
+
+def test_requeue_of_an_array_is_for_the_tasks_that_have_begun() -> None:
+    b = Bench()
+    first = b.job(array="1-6", shape=Shape(gpus_per_node=8))
+    b.schedule()
+    for name in b.led.nodes:
+        (job_id,) = b.led.parts[name]
+        b.report(name, at(b.led.jobs[job_id], Phase.RUNNING))
+    reply = b.write(UpdateJob(["1"], "requeue"), 1000)
+    assert isinstance(reply, Done) and reply.value == 4 and not reply.errors
+    for name in b.led.nodes:
+        (job_id,) = b.led.parts[name]
+        b.report(name, at(b.led.jobs[job_id], Phase.RELEASED, wstatus=15))
+    assert [j.restarts for j in b.led.jobs.values() if j.array_task_id >= 0] == [1, 1, 1, 1]
+    assert first.array_pending and change(b, first, verb="requeue") == "Job is pending execution"
 
 
 def test_an_array_is_changed_together_and_task_by_task() -> None:
