@@ -31,6 +31,11 @@ MAX_COUNT = 1 << 24
 MAX_MEMORY_MB = 1 << 50
 YEAR_9999 = 253402300799
 
+#: who may be sent mail: a mail program takes other words for files, commands or options
+RECIPIENTS = re.compile(
+    r"[A-Za-z0-9_][A-Za-z0-9_.%+=@-]*(?:,[A-Za-z0-9_][A-Za-z0-9_.%+=@-]*)*", re.ASCII
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -164,6 +169,8 @@ def _names(spec: JobSpec, config: Config) -> Problem | None:
             wanted = feature_names(text)
             if wanted is None or not wanted <= _facts(config).features:
                 return _problem("ESLURM_INVALID_FEATURE")
+    if spec.mail_user and RECIPIENTS.fullmatch(spec.mail_user) is None:
+        return Problem("ESLURM_INVALID_MAIL_USER", "Invalid --mail-user specification")
     if spec.licenses and not licenses.exist(spec.licenses, config.licenses):
         return _problem("ESLURM_INVALID_LICENSES")
     return None

@@ -16,6 +16,7 @@ import zmq
 from gsched.config import Config
 from gsched.controller.clock import Clock
 from gsched.controller.load import encode_record
+from gsched.controller.mailer import Mailer
 from gsched.controller.orders import pack
 from gsched.controller.sharing import Sharing
 from gsched.controller.verbs import reconfigure, shutdown, submit
@@ -79,6 +80,7 @@ class Controller:
         log: Any,
         sharing: Sharing,
         reload: reconfigure.Reload | None = None,
+        mailer: Mailer | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -90,6 +92,7 @@ class Controller:
         self._log = log
         self._sharing = sharing
         self._reload = reload
+        self._mailer = mailer
         self._max_script = submit.max_script(config)
         self._poller = zmq.Poller()
         sockets.register(self._poller)
@@ -236,6 +239,8 @@ class Controller:
         batch = out if out is not None else Outcome()
         self._ledger.apply(Configure(config), self._clock.now(), batch)
         self._config = config
+        if self._mailer is not None:
+            self._mailer.program = config.mail_prog
         self._max_script = submit.max_script(config)
         if out is None:
             self._carry_out(batch)
@@ -261,6 +266,8 @@ class Controller:
             self.counts.commits += 1
         if out.view:
             self._view.put({key: encode_record(value) for key, value in out.view.items()})
+        if out.mails and self._mailer is not None:
+            self._mailer.send(out.mails)
         for level, text in out.log:
             getattr(self._log, level, self._log.info)(text)
         self._answer(out.answers)

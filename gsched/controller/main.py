@@ -19,6 +19,7 @@ from gsched.config.locate import find_slurm_conf
 from gsched.controller.clock import Clock
 from gsched.controller.load import load_ledger
 from gsched.controller.loop import Controller
+from gsched.controller.mailer import Mailer
 from gsched.controller.sharing import Sharing
 from gsched.controller.verbs.reconfigure import Reload
 from gsched.scheduling import run_pass
@@ -202,6 +203,7 @@ def serve(options: Options, config: Config, log: Log) -> None:
         if clock.behind > 1:
             logger.warning(f"the clock is {clock.behind:.0f} s behind the recorded time")
         sockets = listen(config, admins, logger)
+        mailer = Mailer(config.mail_prog, logger.warning)
         controller = Controller(
             config,
             store,
@@ -213,6 +215,7 @@ def serve(options: Options, config: Config, log: Log) -> None:
             logger,
             sharing,
             Reload(config, sockets.admission),
+            mailer,
         )
         gc.freeze()
         gc.enable()
@@ -225,6 +228,7 @@ def serve(options: Options, config: Config, log: Log) -> None:
                 nodes=len(ledger.nodes),
             )
             controller.run()
+        mailer.finish()
         sockets.close()
         view.close()
         pid_file.remove()

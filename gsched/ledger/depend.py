@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gsched import dependency
 from gsched.dependency import FAILED, FULFILLED, WAITING
-from gsched.ledger import arrays
+from gsched.ledger import arrays, mail
 from gsched.ledger.outcome import Outcome
 from gsched.model import Dep, Job, JobState
 
@@ -113,6 +113,8 @@ def settle(led: Ledger, job: Job, now: float, out: Outcome) -> list[Job]:
         changed = changed or dep.state != WAITING
     if not changed:
         return doomed
+    if dependency.failed(job.deps):
+        mail.never(led, job, now, out)
     if dependency.fulfilled(job.deps):
         detach(led, job)
         job.deps = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched.hostlist import compress
-from gsched.ledger import arrays, depend, hetero, outbox
+from gsched.ledger import arrays, depend, hetero, mail, outbox
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import job_key
 from gsched.model import (
@@ -119,6 +119,7 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     led.preparing[job.id] = now + led.config.batch_start_timeout
     led.put_job(job, out)
     out.view["verdict", job_key(job.id)] = None
+    mail.begun(led, job, now, out)
     arrays.count_change(led, job, +1)
     for index, part in enumerate(job.alloc):
         led.parts[part.node][job.id] = index
@@ -293,6 +294,8 @@ def _end(
     led.preparing.pop(job.id, None)
     job.completing = allocated(job)
     led.put_job(job, out)
+    if not job.requeue_after:
+        mail.ended(led, job, now, out)
     for part in job.alloc:
         if part.phase < Phase.ENDED:
             send_kill(led, job, part, cause, now, out)
@@ -336,6 +339,7 @@ def _all_released(led: Ledger, job: Job, now: float, out: Outcome) -> None:
 
 
 def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    mail.requeued(led, job, now, out)
     move(job, JobState.PENDING)
     job.requeue_after = False
     job.completing = False

@@ -20,6 +20,7 @@ from gsched.ledger import (
     deadline,
     depend,
     jobs,
+    mail,
     node_update,
     nodes,
     outbox,
@@ -91,6 +92,8 @@ class Ledger:
         self.deadlines: list[tuple[float, int]] = []
         #: (time, job) at which a dependency is fulfilled by time alone
         self.timed: list[tuple[float, int]] = []
+        #: (time, job, attempt, event) of mails about shares of time limits
+        self.mail_times: list[tuple[float, int, int, int]] = []
         self._use_dirty: set[str] = set()
         for conf in config.nodes.values():
             self._add_node(configure.new_node(conf))
@@ -164,6 +167,7 @@ class Ledger:
                 if part.phase < Phase.RELEASED and part.node in self.parts:
                     self.parts[part.node][job.id] = index
                     self._use_dirty.add(part.node)
+        mail.rearm(self, job)
         if job.configuring:
             self.preparing[job.id] = self.meta.last_now + self.config.batch_start_timeout
         if job.finished and not job.completing and self.config.min_job_age:
@@ -256,6 +260,7 @@ class Ledger:
             _, job_id = heapq.heappop(self.purge_queue)
             jobs.purge(self, job_id, now, out)
         jobs.tick(self, now, out)
+        mail.tick(self, now, out)
         nodes.tick(self, now, out)
         configure.tick(self, now, out)
         deadline.tick(self, now, out)

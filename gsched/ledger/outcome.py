@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gsched.wire.messages import Order, Reply, Reread, Reregister, Welcome
+
+if TYPE_CHECKING:
+    from gsched.ledger.mail import Mail
 
 #: (table, key); a value of None deletes
 RecordKey = tuple[str, bytes]
@@ -32,6 +36,8 @@ class Outcome:
     schedule: bool = False
     #: earliest time at which a Tick or a pass is needed; None: nothing waits
     wake_at: float | None = None
+    #: to users; sent beside the loop
+    mails: list[Mail] = field(default_factory=list)
     #: (level, sentence)
     log: list[tuple[str, str]] = field(default_factory=list)
 
@@ -44,5 +50,11 @@ class Outcome:
     def empty(self) -> bool:
         """True when there is nothing to write, send or say."""
         return not (
-            self.puts or self.view or self.answers or self.messages or self.orders or self.log
+            self.puts
+            or self.view
+            or self.answers
+            or self.messages
+            or self.orders
+            or self.log
+            or self.mails
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from gsched.config import Config, parse_config
-from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, TakeOver, Write
+from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, TakeOver, Tick, Write
 from gsched.ledger.invariants import check
 from gsched.model import Gpu, Job, JobSpec, Phase, Shape
 from gsched.scheduling import run_pass
@@ -103,6 +103,13 @@ class Bench:
         request_id = request_id or next(self._ids).to_bytes(8, "big")
         out = self.apply(Write(Call(request_id, write, uid, uid, 1)))
         return dict(out.answers)[request_id]
+
+    def apply_write(self, write: AnyWrite, uid: int = 1000) -> Outcome:
+        """What came of a request."""
+        return self.apply(Write(Call(next(self._ids).to_bytes(8, "big"), write, uid, uid, 1)))
+
+    def tick(self) -> Outcome:
+        return self.apply(Tick())
 
     def submit(self, uid: int = 1000, **kw: object) -> Reply:
         shape = kw.pop("shape", Shape())
