@@ -49,7 +49,7 @@ def update_jobs(
     errors: list[tuple[str, str]] = []
     count = 0
     # The first of the list shall stand at the top in the end.
-    for text in reversed(write.ids) if write.verb == "top" else write.ids:
+    for text in reversed(ids) if write.verb == "top" else ids:
         records = find(led, text)
         if records is None:
             errors.append((text, INVALID_ID))
