@@ -86,13 +86,25 @@ def notify(led: Ledger, job: Job, now: float, out: Outcome) -> list[Job]:
     to be cancelled, because their dependency can never be fulfilled."""
     waiting = led.waiters.get(job.id, set()) | led.waiters.get(job.array_job_id or job.id, set())
     if job.finished:
-        waiting = waiting | led.singletons.get((job.uid, job.spec.name), set())
+        waiting = waiting | _foremost(led, led.singletons.get((job.uid, job.spec.name), set()))
     doomed: list[Job] = []
     for job_id in sorted(waiting):
         other = led.jobs.get(job_id)
         if other is not None:
             doomed += settle(led, other, now, out)
     return doomed
+
+
+def _foremost(led: Ledger, waiting: set[int]) -> set[int]:
+    """Of the singletons of one name those that may be next: each waits for all before it."""
+    jobs = [led.jobs[job_id] for job_id in waiting if job_id in led.jobs]
+    first = min(map(_turn, jobs), default=0)
+    return {job.id for job in jobs if _turn(job) == first}
+
+
+def _turn(job: Job) -> int:
+    """A singleton's place in the row; tasks of an array, and components, have one together."""
+    return job.array_job_id or job.het_job_id or job.id
 
 
 def settle(led: Ledger, job: Job, now: float, out: Outcome) -> list[Job]:
@@ -181,12 +193,16 @@ def _state(led: Ledger, job: Job, dep: Dep, now: float, out: Outcome) -> int:
 
 def _before(led: Ledger, job: Job) -> Iterator[bool]:
     """Unfinished jobs of the same user and name that came earlier (tasks of an array are one)."""
-    mine = job.array_job_id or job.het_job_id or job.id
+    mine = _turn(job)
+    # Another one that waits is found at once; only the first of the row looks at all jobs.
+    for job_id in led.singletons.get((job.uid, job.spec.name), ()):
+        if job_id in led.jobs and _turn(led.jobs[job_id]) < mine:
+            yield True
     for other in led.jobs.values():
         if (
             other.uid == job.uid
             and other.spec.name == job.spec.name
-            and (other.array_job_id or other.het_job_id or other.id) < mine
+            and _turn(other) < mine
             and not _over(other)
         ):
             yield True

@@ -133,9 +133,16 @@ def _prepare(led: Ledger, job: Job, now: float, out: Outcome) -> None:
 
 
 def _tell_waiters(led: Ledger, job: Job, now: float, out: Outcome) -> None:
-    """Those that wait for this job; where one can never run and is not to be kept, it ends."""
-    for doomed in depend.notify(led, job, now, out):
-        cancel_doomed(led, doomed, now, out)
+    """The job started or ended: others may wait for that. Jobs that are cancelled for it have
+    waiters of their own: one after the other, since chains of thousands are not unusual."""
+    led.to_tell.append(job)
+    if len(led.to_tell) > 1:
+        # The call that goes through them will come to it.
+        return
+    while led.to_tell:
+        for doomed in depend.notify(led, led.to_tell[0], now, out):
+            cancel_doomed(led, doomed, now, out)
+        led.to_tell.popleft()
 
 
 def cancel_doomed(led: Ledger, job: Job, now: float, out: Outcome) -> None:

@@ -90,6 +90,8 @@ class Ledger:
         self.singletons: dict[tuple[int, str], set[int]] = {}
         #: (time, job) at which a deadline is to be looked at
         self.deadlines: list[tuple[float, int]] = []
+        #: jobs whose start or end is being told to those that wait; empty between commands
+        self.to_tell: deque[Job] = deque()
         #: (time, job) at which a dependency is fulfilled by time alone
         self.timed: list[tuple[float, int]] = []
         #: (time, job, attempt, event) of mails about shares of time limits
