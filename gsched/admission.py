@@ -61,7 +61,7 @@ def validate(
         return _problem("ESLURM_PATHNAME_TOO_LONG")
     if script and (not script.startswith(b"#!") or b"\0" in script):
         return Problem("ESLURM_JOB_SCRIPT_MISSING", "This does not look like a batch script.")
-    for check in (_sizes, _ranges, _partitions, _names, _times, _grammars, _fits):
+    for check in (_sizes, _ranges, _partitions, _names, _times, _part_sizes, _grammars, _fits):
         problem = check(spec, config)
         if problem is not None:
             return problem
@@ -231,6 +231,30 @@ def _times(spec: JobSpec, config: Config) -> Problem | None:
     return None
 
 
+def _part_sizes(spec: JobSpec, config: Config) -> Problem | None:
+    """With EnforcePartLimits what its partitions are too small for is refused; else it waits."""
+    if config.enforce_part_limits not in ("ALL", "ANY"):
+        return None
+    codes = [_too_large(spec.shape, part, config) for part in _asked(spec, config)]
+    enforce = any if config.enforce_part_limits == "ALL" else all
+    if codes and enforce(codes):
+        return _problem(next(filter(None, codes)))
+    return None
+
+
+def _too_large(shape: Shape, part: PartitionConfig, config: Config) -> str:
+    """Slurm's code for what a partition's size and limits do not allow; "" fits."""
+    most = min(part.max_nodes or len(part.nodes), len(part.nodes))
+    if shape.min_nodes > most or (
+        shape.nodes_set and shape.max_nodes and shape.max_nodes < part.min_nodes
+    ):
+        return "ESLURM_INVALID_NODE_COUNT"
+    tasks = shape.ntasks or shape.min_nodes * max(1, shape.ntasks_per_node)
+    if tasks * shape.cpus_per_task > _facts(config).cpus[part.name]:
+        return "ESLURM_TOO_MANY_REQUESTED_CPUS"
+    return ""
+
+
 def _grammars(spec: JobSpec, config: Config) -> Problem | None:
     if spec.array and parse_array(spec.array, config.max_array_size) is None:
         return _problem("ESLURM_INVALID_ARRAY")
@@ -300,6 +324,10 @@ class _Facts:
         kinds = {
             name: Kind(*(getattr(node, field) for field in Kind._fields))
             for name, node in config.nodes.items()
+        }
+        self.cpus = {
+            name: sum(config.nodes[node].cpus for node in partition.nodes if node in config.nodes)
+            for name, partition in config.partitions.items()
         }
         self.kinds = {
             name: frozenset(kinds[node] for node in partition.nodes if node in kinds)

@@ -165,7 +165,7 @@ def _limit(edit: Edit, limit: int) -> None:
         raise BadValue(DENIED)
     job.time_limit = job.spec.time_limit = limit
     edit.limit_changed = True
-    if edit.led.config.enforce_part_limits != "NO":
+    if not edit.admin and edit.led.config.enforce_part_limits != "NO":
         edit.shaped = True
 
 

@@ -22,6 +22,8 @@ from gsched.wire.messages import (
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
 
+#: fault of a GPU that its node does not find any more
+NOT_FOUND = "not found"
 #: orders that a node has not confirmed after this many seconds are sent again
 RESEND_S = 3.0
 
@@ -66,7 +68,12 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
     node.boot_time = int(now) - msg.uptime_s
     node.start_time = int(now)
     node.version, node.arch, node.os = msg.version, msg.arch, msg.os
-    node.gpus = bind_gpus(node.gpus, msg.gpus, led.cluster.used(name)[2])
+    lost = {gpu.uuid for gpu in node.gpus if gpu.fault == NOT_FOUND}
+    promised = led.config.nodes[name].gpus
+    node.gpus = bind_gpus(node.gpus, msg.gpus, led.cluster.used(name)[2], promised)
+    for gpu in node.gpus:
+        if gpu.fault == NOT_FOUND and gpu.uuid not in lost:
+            out.log.append(("error", f"{name}: GPU {gpu.uuid} is gone; the others go on"))
     was_silent = bool(node.flags & NodeFlag.NOT_RESPONDING)
     node.flags &= ~(NodeFlag.UNKNOWN | NodeFlag.NOT_RESPONDING)
     if node.flags & NodeFlag.DOWN and _returns(led, node, was_silent):
@@ -126,10 +133,11 @@ def _returns(led: Ledger, node: Node, was_silent: bool) -> bool:
 
 
 def _judge(led: Ledger, node: Node, now: float) -> None:
-    """Drains a node that has less than slurm.conf promises, as Slurm words it."""
+    """Drains a node that never had what slurm.conf promises, as Slurm words it. One that has lost
+    a GPU goes on with the others."""
     conf = led.config.nodes[node.name]
     want = conf.gpus
-    have = sum(1 for gpu in node.gpus if not gpu.fault)
+    have = len(node.gpus)
     if have < want:
         why = f"gres/gpu count reported lower than configured ({have} < {want})"
         if not node.flags & NodeFlag.DRAIN:
@@ -140,9 +148,10 @@ def _judge(led: Ledger, node: Node, now: float) -> None:
         node.reason, node.reason_time = "", 0
 
 
-def bind_gpus(known: list[Gpu], found: list[Gpu], in_use: int) -> list[Gpu]:
+def bind_gpus(known: list[Gpu], found: list[Gpu], in_use: int, promised: int = 0) -> list[Gpu]:
     """The node's GPUs by bit: a UUID keeps its bit as long as it is there; a bit in use is never
-    given to another UUID. A vanished GPU keeps its place with a fault until it is replaced."""
+    given to another UUID. A vanished GPU keeps its place with a fault until it is replaced, or the
+    configuration no longer promises so many."""
     by_uuid = {gpu.uuid: gpu for gpu in found}
     #: where each found GPU stands in the node's own order: links are given in that order
     place = {gpu.uuid: i for i, gpu in enumerate(found)}
@@ -152,7 +161,7 @@ def bind_gpus(known: list[Gpu], found: list[Gpu], in_use: int) -> list[Gpu]:
         if new is not None:
             result.append(new)
         else:
-            gpu.fault = gpu.fault or "not found"
+            gpu.fault = gpu.fault or NOT_FOUND
             result.append(gpu)
     for gpu in by_uuid.values():
         for bit, old in enumerate(result):
@@ -161,7 +170,9 @@ def bind_gpus(known: list[Gpu], found: list[Gpu], in_use: int) -> list[Gpu]:
                 break
         else:
             result.append(gpu)
-    while result and result[-1].uuid not in place and not in_use >> (len(result) - 1) & 1:
+    while len(result) > promised and result[-1].uuid not in place:
+        if in_use >> (len(result) - 1) & 1:
+            break
         result.pop()
     return [_links_by_bit(gpu, result, place) for gpu in result]
 

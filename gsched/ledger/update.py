@@ -110,19 +110,15 @@ def _judge(edit: Edit) -> None:
     the next change may be to another partition, as in Slurm."""
     led, spec = edit.led, edit.job.spec
     names = tuple(led.config.partitions)
-    # The partitions asked for are judged by their own field.
-    anywhere = msgspec.structs.replace(spec, partitions=names)
-    problem = admission.validate(anywhere, led.config)
+    if led.config.enforce_part_limits == "NO":
+        spec = msgspec.structs.replace(spec, partitions=names)
+    problem = admission.validate(spec, led.config)
     if problem is not None:
         raise BadValue(problem.message)
     if led.cluster.never(spec.shape, names) is not None:
         raise BadValue(NODE_CONFIG)
     if spec.shape.min_nodes > len(led.config.nodes):
         raise BadValue(message("ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE"))
-    if led.config.enforce_part_limits != "NO":
-        problem = admission.validate(spec, led.config)
-        if problem is not None:
-            raise BadValue(problem.message)
 
 
 def _take_over(led: Ledger, job: Job, edit: Edit, now: float, out: Outcome) -> None:

@@ -11,8 +11,9 @@ from gsched.config import parse_config
 from gsched.config.overrides import with_partitions
 from gsched.ledger import Configure, Ledger, NodeMessage, TakeOver, Tick
 from gsched.ledger.invariants import check
-from gsched.model import Job, JobState, Node, NodeFlag, PartitionChange, Phase, Shape
+from gsched.model import Gpu, Job, JobState, Node, NodeFlag, PartitionChange, Phase, Shape
 from gsched.wire.messages import (
+    CancelJobs,
     Done,
     Refused,
     Report,
@@ -121,6 +122,31 @@ def test_limits_of_a_partition_judge_waiting_jobs_anew() -> None:
     assert job.state == JobState.RUNNING
 
 
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        (Shape(min_nodes=3, max_nodes=3, nodes_set=True), "Node count specification invalid"),
+        (Shape(min_nodes=9, max_nodes=9, nodes_set=True), "Node count specification invalid"),
+        (Shape(min_nodes=1, max_nodes=1, nodes_set=True), "Node count specification invalid"),
+        (Shape(ntasks=65), "More processors requested than permitted"),
+        (Shape(), ""),
+    ],
+)
+def test_enforced_limits_of_partitions(shape: Shape, says: str) -> None:
+    b = Bench(CONF + "EnforcePartLimits=ALL\n")
+    part(b, "update", "gpu", maxnodes="2", minnodes="2")
+    reply = b.submit(shape=shape)
+    assert (reply.message if isinstance(reply, Refused) else "") == says
+    job = b.job(hold=True)
+    both = b.submit(shape=shape, partitions=("debug", "gpu"))
+    assert isinstance(both, Refused) == bool(says)
+    update = UpdateJob([str(job.id)], "update", {"numnodes": "3"})
+    reply = b.write(update, 0)
+    assert reply.errors == [(str(job.id), "Node count specification invalid")]  # type: ignore[union-attr]
+    again = b.write(UpdateJob([str(job.id)], "update", {"numnodes": "2"}), 0)
+    assert isinstance(again, Done) and not again.errors
+
+
 def test_nodes_are_added_to_and_taken_from_a_partition() -> None:
     b = Bench()
     job = running(b, partitions=("debug",), shape=Shape(gpus_per_node=8), time_limit=600)
@@ -219,6 +245,26 @@ def test_features_weight_and_gpus_of_a_node() -> None:
     assert reloaded(b).config.nodes["node4"].weight == 9
     configure(b, CONF)
     assert b.led.config.nodes["node4"].features == ("h100", "rackB")
+
+
+def test_a_node_that_loses_a_gpu_goes_on_with_the_others() -> None:
+    b = Bench()
+    gpus = [Gpu(f"node1-{i}", "h100", i) for i in range(8)]
+    for left in (gpus[:7], gpus[1:]):
+        b.register("node1", gpus=left)
+        found = b.led.nodes["node1"]
+        assert found.flags == NodeFlag.NONE and [g.uuid for g in found.gpus if g.fault]
+        job = running(b, shape=Shape(nodelist=("node1",), gpus_per_node=7))
+        assert job.alloc[0].node == "node1"
+        waiting = b.job(shape=Shape(nodelist=("node1",), gpus_per_node=1))
+        b.schedule()
+        assert waiting.state == JobState.PENDING
+        b.write(CancelJobs([str(waiting.id)]), 0)
+        b.report("node1", at(job, Phase.RELEASED, wstatus=0))
+    # the configuration no longer promises the eighth
+    configure(b, CONF.replace("Gres=gpu:h100:8", "Gres=gpu:h100:7"))
+    b.register("node1", gpus=gpus[:7])
+    assert len(b.led.nodes["node1"].gpus) == 7
 
 
 # ---- reconfigure ---------------------------------------------------------------------------------
