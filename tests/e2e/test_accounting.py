@@ -52,7 +52,7 @@ def submit_and_cancel(client: Client, count: int) -> list[int]:
     ids = [reply.value for reply in replies if isinstance(reply, Done)]
     assert len(ids) == count
     done = client.call(CancelJobs([str(job_id) for job_id in ids]))
-    assert isinstance(done, Done)
+    assert isinstance(done, Done), done
     assert not done.errors
     return ids
 
