@@ -16,6 +16,8 @@ class Limits:
     #: connections of one user, and of all
     connections_per_user: int = 1024
     connections: int = 16384
+    #: bytes of one user that a worker holds: incomplete requests, and writes under way
+    bytes_per_user: int = 256 << 20
     #: requests that may come at once, and how many more each second (Slurm's rl_enable)
     bucket: float = 0.0
     refill_per_s: float = 0.0
@@ -43,6 +45,9 @@ class User:
 
     open: int = 0
     connections: int = 0
+    #: bytes of incomplete requests, and of writes under way
+    held: int = 0
+    open_bytes: int = 0
     tokens: float = 0.0
     refilled: float = 0.0
 

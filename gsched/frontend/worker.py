@@ -39,6 +39,8 @@ BAD_REQUESTS = 16
 CHUNK = 256 << 10
 #: Bytes of answers that wait for a slow reader before its requests are no longer read.
 HIGH_OUT = 4 << 20
+#: Bytes of writes under way on one connection before it is no longer read.
+HIGH_OPEN = 64 << 20
 #: Reads that may wait on one connection.
 MAX_READS = 64
 #: Seconds that a read waits for the state version it asks for.
@@ -58,10 +60,13 @@ class Connection:
         self.who = who
         self.user = user
         self.unframer = Unframer()
+        #: bytes in it, as counted for the user
+        self.held = 0
         self.out: deque[memoryview] = deque()
         self.out_bytes = 0
         #: writes under way
         self.open = 0
+        self.open_bytes = 0
         #: requests that came after a read that has to wait, in order: (query, until)
         self.reads: deque[tuple[Read, float]] = deque()
         self.bad = 0
@@ -98,6 +103,8 @@ class Worker:
         self._connections: set[Connection] = set()
         #: connections whose first read waits for a newer version
         self._waiting: set[Connection] = set()
+        #: connections with requests that were read and not looked at, for want of room
+        self._stalled: set[Connection] = set()
         #: set by a signal handler, read by the loop
         self._asked_to_stop = False
         self._stop_at: float | None = None
@@ -125,6 +132,8 @@ class Worker:
                 self._begin_to_stop()
             self._upstream.turn(self._now)
             wait = 0.005 if self._waiting else _TICK_S
+            if any(not self._full(connection) for connection in self._stalled):
+                wait = 0
             for key, mask in self._selector.select(wait):
                 self._now = time.monotonic()
                 data = key.data
@@ -135,6 +144,10 @@ class Worker:
             self._now = time.monotonic()
             for connection in list(self._waiting):
                 self._advance(connection)
+            for connection in [c for c in self._stalled if not self._full(c)]:
+                self._take(connection, b"")
+                if not connection.closed:
+                    self._flush(connection)
             if self._now >= next_tick:
                 next_tick = self._now + _TICK_S
                 self._tick()
@@ -232,15 +245,46 @@ class Worker:
             self._flush(connection)
 
     def _take(self, connection: Connection, data: bytes) -> None:
+        """Looks at what was read, request by request, as long as there is room for answers."""
+        user = connection.user
+        self._stalled.discard(connection)
+        frames = connection.unframer.feed(data)
         try:
-            for payload in connection.unframer.feed(data):
+            for payload in frames:
                 self._request(connection, payload)
                 if connection.closed or connection.ending:
-                    return
+                    break
+                if self._full(connection):
+                    self._stalled.add(connection)
+                    break
         except BadMessage as problem:
-            self.malformed += 1
-            self._send(connection, encode(Refused(b"", f"malformed request: {problem}")))
-            connection.ending = True
+            self._break_off(connection, f"malformed request: {problem}")
+        frames.close()
+        if connection.closed:
+            return
+        if connection.ending:
+            connection.unframer = Unframer()
+        user.held += connection.unframer.pending - connection.held
+        connection.held = connection.unframer.pending
+        if user.held > self._accounts.limits.bytes_per_user:
+            self._break_off(connection, "too many bytes of requests are under way")
+            user.held -= connection.held
+            connection.held, connection.unframer = 0, Unframer()
+
+    def _break_off(self, connection: Connection, why: str) -> None:
+        self.malformed += 1
+        self._stalled.discard(connection)
+        self._send(connection, encode(Refused(b"", why)))
+        connection.ending = True
+
+    def _full(self, connection: Connection) -> bool:
+        """Whether no further request of the connection is looked at for now."""
+        return (
+            connection.ending
+            or connection.out_bytes > HIGH_OUT
+            or connection.open >= self._accounts.limits.per_connection
+            or connection.open_bytes > HIGH_OPEN
+        )
 
     def _request(self, connection: Connection, payload: bytes) -> None:
         try:
@@ -256,19 +300,20 @@ class Worker:
             refusal = Refused(request_id, "Rate limit exceeded, please retry", temporary=True)
             self._send(connection, encode(refusal))
         elif isinstance(request, Call):
-            self._forward(connection, request)
+            self._forward(connection, request, len(payload))
         elif len(connection.reads) >= MAX_READS:
             self._send(connection, encode(Refused(b"", "too many requests are waiting")))
         else:
             connection.reads.append((request, self._now + VERSION_S))  # type: ignore[arg-type]
             self._advance(connection)
 
-    def _forward(self, connection: Connection, call: Call) -> None:
+    def _forward(self, connection: Connection, call: Call, size: int) -> None:
         who, user = connection.who, connection.user
         if not 1 <= len(call.request_id) <= 64:
             self._send(connection, encode(Refused(call.request_id, "malformed request id")))
             return
-        if user.open >= self._accounts.limits.per_user:
+        limits = self._accounts.limits
+        if user.open >= limits.per_user or user.open_bytes + size > limits.bytes_per_user:
             busy = Refused(call.request_id, "too many requests are under way", temporary=True)
             self._send(connection, encode(busy))
             return
@@ -279,13 +324,17 @@ class Worker:
 
         def deliver(reply: Reply) -> None:
             connection.open -= 1
+            connection.open_bytes -= size
             user.open -= 1
+            user.open_bytes -= size
             if not connection.closed:
                 self._send(connection, encode(reply))
                 self._flush(connection)
 
         connection.open += 1
+        connection.open_bytes += size
         user.open += 1
+        user.open_bytes += size
         self._upstream.forward(call, who.uid, who.gid, who.pid, deliver, self._now)
 
     def _advance(self, connection: Connection) -> None:
@@ -362,12 +411,7 @@ class Worker:
     def _watch(self, connection: Connection) -> None:
         """Reads no further from who does not read, or has enough under way."""
         interest = selectors.EVENT_WRITE if connection.out else 0
-        full = (
-            connection.ending
-            or connection.out_bytes > HIGH_OUT
-            or connection.open >= self._accounts.limits.per_connection
-        )
-        if not full:
+        if not self._full(connection) and connection not in self._stalled:
             interest |= selectors.EVENT_READ
         if interest != connection.interest:
             # An empty interest cannot be registered.
@@ -389,6 +433,9 @@ class Worker:
         connection.out.clear()
         connection.reads.clear()
         connection.user.connections -= 1
+        connection.user.held -= connection.held
+        connection.held = 0
+        self._stalled.discard(connection)
         self._connections.discard(connection)
         self._waiting.discard(connection)
         if self._accounting is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from gsched.wire.messages import MAX_FRAME, BadMessage
@@ -35,8 +35,9 @@ class Unframer:
         self._limit = limit
         self._held = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Takes what was read, gives the frames that are complete now.
+    def feed(self, data: bytes) -> Generator[bytes]:
+        """Takes what was read, gives the frames that are complete now. Who stops in between closes
+        the generator: the frames not taken come first at the next call.
 
         Raises BadMessage for a frame over the limit: the stream cannot be read on after it.
         """
@@ -51,14 +52,15 @@ class Unframer:
                 end = start + HEADER + length
                 if end > size:
                     break
-                yield bytes(memoryview(held)[start + HEADER : end])
+                payload = bytes(memoryview(held)[start + HEADER : end])
                 start = end
+                yield payload
         finally:
             del held[:start]
 
     @property
     def pending(self) -> int:
-        """Bytes of an incomplete frame that are held."""
+        """Bytes that are held: an incomplete frame, and frames not taken yet."""
         return len(self._held)
 
 
