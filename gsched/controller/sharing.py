@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from gsched.model import Job, JobSpec
+from gsched.model import Job, JobSpec, Shape
 
 #: Distinct values remembered before starting over: forgetting costs memory, never correctness.
 _REMEMBERED = 50_000
+#: Characters of the longest text, and items of the longest list, that are remembered: they stay
+#: longer than the job, and refused requests (which may be large) come by here too.
+_LONGEST = 1024
+_MOST_ITEMS = 64
 
 T = TypeVar("T")
 
@@ -21,12 +25,16 @@ class Sharing:
         self._own: dict[str, str] = {}
 
     def _one(self, value: T) -> T:
+        if not _small(value):
+            return value
         if len(self._seen) >= _REMEMBERED:
             self._seen.clear()
         found: T = self._seen.setdefault(value, value)  # type: ignore[assignment]
         return found
 
     def _text(self, value: str) -> str:
+        if len(value) > _LONGEST:
+            return value
         if len(self._own) >= _REMEMBERED:
             self._own.clear()
         return self._own.setdefault(value, value)
@@ -58,3 +66,18 @@ class Sharing:
         job.usage = one(job.usage)
         self.spec(job.spec)
         return job
+
+
+def _small(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _LONGEST
+    if isinstance(value, tuple):
+        return len(value) <= _MOST_ITEMS and all(len(item) <= _LONGEST for item in value)
+    if isinstance(value, Shape):
+        return (
+            len(value.features) <= _LONGEST
+            and len(value.gpu_type) <= _LONGEST
+            and _small(value.nodelist)
+            and _small(value.exclude)
+        )
+    return True
