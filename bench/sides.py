@@ -120,6 +120,7 @@ def comm(pid: int) -> str:
         ("gsched.frontend.main", "frontend"),
         ("gsched.frontend.worker", "frontend"),
         ("slurmd_compat.main", "slurmd"),
+        ("gsched.accounting.main", "accounting"),
     ):
         if module in words:
             return role

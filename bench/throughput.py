@@ -5,9 +5,9 @@
 The nodes are drained, the jobs are submitted (nothing can start), the nodes are resumed: the clock
 and the meter run from there to the moment when the queue is empty. So submission costs are left
 out on both sides, and all jobs wait before the first one starts. CPU time is that of all processes
-of a side: daemons, supervisors, the jobs themselves; Slurm's include its accounting (slurmdbd,
-MariaDB), which gsched does not have yet, so that the parts are shown too. As Slurm waits some
-seconds before it starts anything after a resume, its rate is counted from its first start.
+of a side: daemons, supervisors, the jobs themselves, accounting; the parts are shown too. As Slurm
+waits some seconds before it starts anything after a resume, its rate is counted from its first
+start.
 """
 
 from __future__ import annotations
