@@ -11,6 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gsched.frontend.accounting import Accounting
 from gsched.frontend.limits import Accounts, Limits, User
@@ -32,6 +33,10 @@ from gsched.wire.messages import (
     decode,
     encode,
 )
+
+if TYPE_CHECKING:
+    from gsched.config import Config
+    from gsched.frontend.filter import SubmitFilter
 
 #: Malformed requests after which a connection is closed.
 BAD_REQUESTS = 16
@@ -89,6 +94,7 @@ class Worker:
         path: str = "",
         life_fd: int = -1,
         accounting: Accounting | None = None,
+        submit_filter: SubmitFilter | None = None,
     ) -> None:
         """`path` is where the listener should be found; `life_fd` ends when the parent does."""
         self._listener: socket.socket | None = listener
@@ -119,6 +125,11 @@ class Worker:
         self._accounting = accounting
         if accounting is not None:
             self._selector.register(accounting.fileno(), selectors.EVENT_READ, self._accounted)
+        self._filter = submit_filter
+        if submit_filter is not None:
+            self._selector.register(
+                submit_filter.fileno(), selectors.EVENT_READ, submit_filter.turn
+            )
         if life_fd >= 0:
             self._selector.register(life_fd, selectors.EVENT_READ, self._parent_died)
 
@@ -154,6 +165,8 @@ class Worker:
         for connection in list(self._connections):
             self._close(connection)
         self._selector.close()
+        if self._filter is not None:
+            self._filter.close()
 
     def stop(self) -> None:
         """Takes no more connections; ends when nothing is owed, or some seconds later. May be
@@ -169,6 +182,7 @@ class Worker:
         if self._stop_at is None:
             return False
         idle = not len(self._upstream) and not any(c.out for c in self._connections)
+        idle = idle and not (self._filter is not None and len(self._filter))
         return idle or self._now >= self._stop_at
 
     def _tick(self) -> None:
@@ -331,11 +345,20 @@ class Worker:
                 self._send(connection, encode(reply))
                 self._flush(connection)
 
+        def judged(refusal: Refused | None) -> None:
+            if refusal is not None:
+                deliver(refusal)
+            else:
+                self._upstream.forward(call, who.uid, who.gid, who.pid, deliver, self._now)
+
         connection.open += 1
         connection.open_bytes += size
         user.open += 1
         user.open_bytes += size
-        self._upstream.forward(call, who.uid, who.gid, who.pid, deliver, self._now)
+        if self._filter is not None and isinstance(write, SubmitJob):
+            self._filter.ask(call, who.uid, judged)
+        else:
+            judged(None)
 
     def _advance(self, connection: Connection) -> None:
         """Answers waiting reads in order, as far as the state is new enough."""
@@ -454,6 +477,19 @@ def _inode(path: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def _submit_filter(config: Config) -> SubmitFilter | None:
+    """The site's own filter, where JobSubmitPlugins asks for it."""
+    if "python" not in config.job_submit_plugins:
+        return None
+    from gsched.frontend.filter import FILE, SubmitFilter
+    from gsched.wire.process import Log
+
+    folder = os.path.dirname(config.slurmctld_log_file)
+    path = os.path.join(folder, "frontend.log") if config.slurmctld_log_file else ""
+    log = Log(path, config.slurmctld_debug, foreground=False)
+    return SubmitFilter(os.path.join(os.path.dirname(config.path), FILE), log.logger.error)
+
+
 def main(argv: list[str]) -> None:
     """A worker process: `CONF PATH LISTEN_FD LIFE_FD`, started by the frontend's parent."""
     from gsched.config import load_config
@@ -472,6 +508,7 @@ def main(argv: list[str]) -> None:
         path=path,
         life_fd=life_fd,
         accounting=Accounting(config, admins),
+        submit_filter=_submit_filter(config),
     )
     handler: Callable[..., None] = lambda *_: worker.stop()  # noqa: E731
     signal.signal(signal.SIGTERM, handler)
