@@ -105,6 +105,8 @@ class Mirror:
 
     def update(self, snapshot: Snapshot) -> None:
         """Brings it to the snapshot: by what changed, or anew where that is not known."""
+        if snapshot.version == self.version:
+            return
         changed = snapshot.changed_since(self.version) if self.version >= 0 else None
         if changed is None:
             self.jobs.clear()
@@ -183,9 +185,23 @@ class Reads:
         self._opened = 0
 
     def refresh(self) -> None:
-        """Notices that the files were replaced. Call it every second or so."""
+        """Notices that the files were replaced, and what changed in them: so no question has to wait
+        while a long queue is read. Call it before the first one, and every second or so."""
         self._main.refresh()
         self._view.refresh()
+        try:
+            with self._main.snapshot() as main:
+                self._current(main)
+        except (StoreError, msgspec.DecodeError):
+            return  # the next question says so
+
+    def _current(self, main: Snapshot) -> Mirror:
+        """The mirror as of a snapshot."""
+        if self._main.reopened != self._opened:
+            self._opened = self._main.reopened
+            self._mirror = Mirror()
+        self._mirror.update(main)
+        return self._mirror
 
     def answer(self, query: Read, uid: int, controller_up: bool) -> bytes:
         """The packed answer. Raises Behind when the snapshot is too old for `min_version`.
@@ -194,9 +210,6 @@ class Reads:
         """
         try:
             with self._main.snapshot() as main:
-                if self._main.reopened != self._opened:
-                    self._opened = self._main.reopened
-                    self._mirror = Mirror()
                 if isinstance(query, JobQuery):
                     return self._jobs(query, main)
                 if isinstance(query, NodeQuery):
@@ -222,16 +235,13 @@ class Reads:
         with self._main.snapshot() as main:
             if main.version < query.min_version:
                 raise Behind
-            if self._main.reopened != self._opened:
-                self._opened = self._main.reopened
-                self._mirror = Mirror()
             ids = None
             if query.ids or query.uids:
-                self._mirror.update(main)
+                mirror = self._current(main)
                 # A job may be named by the id of its heterogeneous job, which no index has.
                 named = [job_id for job_id, task in query.ids if task >= -1]
                 whole = len(named) < len(query.ids)
-                ids = self._mirror.select(JobQuery([] if whole else named, query.uids))
+                ids = mirror.select(JobQuery([] if whole else named, query.uids))
             try:
                 with self._view.snapshot() as view:
                     return gather(main, view, ids)
@@ -244,8 +254,7 @@ class Reads:
             raise Behind
         selected = None
         if query.ids or query.uids or query.active_only:
-            self._mirror.update(main)
-            selected = self._mirror.select(query)
+            selected = self._current(main).select(query)
         if selected is None:
             jobs = [msgspec.Raw(value) for _, value in main.scan("job")]
         else:

@@ -138,6 +138,7 @@ class Worker:
     def run(self) -> None:
         """Until `stop` and the last answer, or until it is an orphan that is not needed."""
         next_tick = 0.0
+        self._reads.refresh()
         while not self._finished():
             if self._asked_to_stop:
                 self._begin_to_stop()
