@@ -158,8 +158,10 @@ def send_prepare(led: Ledger, job: Job, index: int, now: float, out: Outcome) ->
     gpus = led.nodes[part.node].gpus
     uuids = [gpu.uuid for bit, gpu in enumerate(gpus) if part.gpus >> bit & 1]
     limit = hetero.limit(led, job)
+    # As it is now: the order may be repeated when the job has long moved on to another attempt.
+    image = msgspec.structs.replace(job, alloc=[msgspec.structs.replace(p) for p in job.alloc])
     launch = LaunchSpec(
-        job=job,
+        job=image,
         node_index=index,
         gpu_uuids=uuids,
         limit_s=limit + over_time(led, job) if limit else 0,
@@ -313,6 +315,8 @@ def _end(
 
 def share_released(led: Ledger, job: Job, part: NodeAlloc, now: float, out: Outcome) -> None:
     """Nothing is left of the job on that node: its resources are free from now on."""
+    if part.phase == Phase.PLACED:
+        led.withdraw(part.node, job.id, job.attempt, out)
     part.phase = Phase.RELEASED
     led.parts[part.node].pop(job.id, None)
     led.cluster.release_node(job.id, part)
@@ -369,6 +373,11 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
         job.priority = 0
         if job.hold_reason:
             job.reason, job.hold_reason = job.hold_reason, ""
+    if job.deps:
+        # It was cancelled while it waited for others: the next tick looks at what became of them.
+        job.eligible_time = 0
+        depend.attach(led, job)
+        heapq.heappush(led.timed, (0, job.id))
     led.put_job(job, out)
     led.cluster.queue_job(job)
     out.schedule = True

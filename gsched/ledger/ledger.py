@@ -38,8 +38,10 @@ from gsched.wire.messages import (
     Call,
     CancelJobs,
     Done,
+    Forget,
     Order,
     Ping,
+    Prepare,
     Refused,
     Register,
     SubmitJob,
@@ -307,6 +309,20 @@ class Ledger:
         order.n = live.last_order
         live.unacked.append((order, now))
         out.orders.setdefault(node, []).append(order)
+
+    def withdraw(self, node: str, job_id: int, attempt: int, out: Outcome) -> None:
+        """A share is written off: the order to prepare it, if the node has not confirmed it, is not
+        repeated. Its number stays, with an order that does nothing where nothing is known."""
+        unacked = self.live[node].unacked
+        for place, (order, sent) in enumerate(unacked):
+            if not isinstance(order, Prepare):
+                continue
+            job = order.launch.job
+            if (job.id, job.attempt) == (job_id, attempt):
+                instead = Forget(order.n, job_id, attempt)
+                unacked[place] = (instead, sent)
+                batch = out.orders.get(node, [])
+                batch[:] = [instead if other is order else other for other in batch]
 
     def ref_blob(self, digest: str) -> None:
         if digest:

@@ -89,8 +89,8 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
     out.messages.append((name, _welcome(led, msg)))
     for job_id in led.parts[name]:
         job = led.jobs[job_id]
-        if job.suspend_time and not job.finished:
-            # Its orders to stop or go on may have been lost with the last session.
+        if not job.finished and not job.configuring:
+            # Orders about limit, stop and go may have been lost with the last session.
             suspend.tell(led, job, now, out, name)
 
 

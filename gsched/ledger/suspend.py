@@ -78,6 +78,7 @@ def resume(
 def tell(led: Ledger, job: Job, now: float, out: Outcome, node: str = "") -> None:
     """Tells the nodes (or one that has registered anew, and may have missed it) how it stands."""
     stop = job.state == JobState.SUSPENDED
+    ever = bool(job.suspend_time)
     for index, part in enumerate(job.alloc):
         if part.phase >= Phase.ENDED or (node and part.node != node):
             continue
@@ -85,7 +86,8 @@ def tell(led: Ledger, job: Job, now: float, out: Outcome, node: str = "") -> Non
             limit = SetLimit(0, job.id, job.attempt, node_limit(led, job))
             if stop:
                 led.order(part.node, limit, now, out)
-        signum = SIGSTOP if stop else SIGCONT
-        led.order(part.node, Signal(0, job.id, job.attempt, signum, "all"), now, out)
+        if ever:
+            signum = SIGSTOP if stop else SIGCONT
+            led.order(part.node, Signal(0, job.id, job.attempt, signum, "all"), now, out)
         if index == 0 and not stop:
             led.order(part.node, limit, now, out)

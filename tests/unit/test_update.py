@@ -317,6 +317,16 @@ def test_suspend_and_resume() -> None:
     assert job.state == JobState.COMPLETED
 
 
+def test_a_limit_that_was_changed_while_the_node_was_away_reaches_it() -> None:
+    b = Bench()
+    job = running(b, time_limit=600)
+    b.led.live["node1"].session = ""
+    change(b, job, timelimit="20")
+    b.sent.clear()
+    b.register("node1", [at(job, Phase.RUNNING)])
+    assert [o.limit_s for o in orders(b) if isinstance(o, SetLimit)] == [1200]
+
+
 def test_what_cannot_be_suspended() -> None:
     b = Bench()
     job = b.job()
@@ -417,3 +427,26 @@ def test_an_array_is_changed_together_and_task_by_task() -> None:
     assert limits == {-1: 900, 2: 420} and job.array_pending == "1,3-4"
     b.now += 1
     b.apply(Tick())
+
+
+def test_a_job_that_was_cancelled_while_it_waited_for_another_waits_again() -> None:
+    b = Bench()
+    first = running(b)
+    second = b.job(dependency=f"afterany:{first.id}")
+    b.write(CancelJobs([str(second.id)]))
+    assert change(b, second, verb="requeue") == ""
+    assert b.verdict(second) == "Dependency"
+    b.report("node1", at(first, Phase.RELEASED, wstatus=0))
+    change(b, second, starttime="now")
+    b.schedule()
+    assert second.state == JobState.RUNNING
+    third = b.job(dependency=f"afterany:{second.id}")
+    b.write(CancelJobs([str(third.id)]))
+    b.report("node1", at(second, Phase.RELEASED, wstatus=0))
+    change(b, third, verb="requeue")
+    b.now += 122
+    for name in b.led.nodes:
+        b.report(name)
+    b.apply(Tick())
+    b.schedule()
+    assert third.state == JobState.RUNNING
