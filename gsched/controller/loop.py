@@ -20,6 +20,7 @@ from gsched.controller.mailer import Mailer
 from gsched.controller.orders import pack
 from gsched.controller.sharing import Sharing
 from gsched.controller.verbs import reconfigure, shutdown, submit
+from gsched.ledger import absence
 from gsched.ledger.commands import Configure, NodeMessage, Start, TakeOver, Tick, Write
 from gsched.ledger.ledger import Ledger
 from gsched.ledger.outcome import Outcome
@@ -51,6 +52,9 @@ PASS_SHARE = 0.5
 MAX_PAUSE_S = 1.0
 #: Seconds between two looks at room on the disk, and between two complaints of one kind.
 TEND_S = 10.0
+
+#: A turn that takes longer, seconds, was no turn: the process was stopped or the machine asleep.
+ABSENT_S = 5.0
 
 Schedule = Callable[[Ledger, float], Plan]
 
@@ -134,8 +138,15 @@ class Controller:
 
     def run(self) -> None:
         """Serves until `stop`. Raises CommitFailed, and whatever a bug raises."""
+        last = self._clock.now()
         while not self._stopping:
             self._wait()
+            absent = self._clock.now() - last
+            if absent > ABSENT_S:
+                # Before the first message and the first look at who is silent.
+                self._log.warning(f"no message was read for {absent:.0f} s")
+                absence.excuse(self._ledger, absent)
+            last = self._clock.now()
             self._sockets.admit()
             out = Outcome()
             for received in self._sockets.receive(BATCH):
