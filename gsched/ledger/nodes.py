@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.ledger import jobs, suspend
+from gsched.ledger import jobs, sane, suspend
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, Node, NodeFlag, Phase
 from gsched.wire.messages import (
@@ -33,6 +33,13 @@ def message(led: Ledger, name: str, msg: Register | Report, now: float, out: Out
     if name not in led.nodes:
         refusal = Welcome(led.meta.epoch, "", led.meta.cluster, refused=f"{name} is not configured")
         out.messages.append((name, refusal))
+        return
+    why = sane.problem(msg)
+    if why:
+        out.log.append(("error", f"message of {name} not taken: {why}"))
+        if isinstance(msg, Register):
+            refusal = Welcome(led.meta.epoch, "", led.meta.cluster, refused=why)
+            out.messages.append((name, refusal))
         return
     if isinstance(msg, Register):
         _register(led, name, msg, now, out)
@@ -169,7 +176,9 @@ def bind_gpus(known: list[Gpu], found: list[Gpu], in_use: int, promised: int = 0
                 result[bit] = gpu
                 break
         else:
-            result.append(gpu)
+            # Beyond that a GPU is not used until one in use that is gone makes room.
+            if len(result) < sane.MAX_GPUS:
+                result.append(gpu)
     while len(result) > promised and result[-1].uuid not in place:
         if in_use >> (len(result) - 1) & 1:
             break

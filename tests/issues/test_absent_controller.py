@@ -1,5 +1,5 @@
-"""A controller that had been stopped (or whose machine had slept) longer than SlurmdTimeout held its
-nodes for silent when it went on, ended their jobs and started them again elsewhere.
+"""A controller that had been stopped (or whose machine had slept) longer than SlurmdTimeout held
+its nodes for silent when it went on, ended their jobs and started them again elsewhere.
 """
 
 from __future__ import annotations

@@ -1,0 +1,95 @@
+"""Bounds of what a node says: a faulty one must not bring the controller down with it.
+
+The ledger computes with these numbers and the core puts them into arrays; whatever is outside the
+bounds is no measurement but a fault, and the message is not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gsched.cpuset import parse_cpu_list
+from gsched.model import Gpu
+from gsched.wire.messages import AttemptReport, Register, Report
+
+#: GPUs of a node: bits of a bitmap
+MAX_GPUS = 64
+#: NVLinks between two GPUs, and NUMA domains
+MAX_LINKS = 1000
+MAX_NUMA = 1 << 20
+MAX_CPUS = 1 << 20
+MAX_MB = 1 << 50
+#: bounds of counters and times in ms: sums of them still fit into 64 bits
+MAX_NUMBER = 1 << 53
+MAX_TEXT = 64 << 10
+#: characters of a GPU's core list, and numbers in it
+MAX_CORES = 1024
+MAX_CORE = 1 << 16
+
+
+def problem(message: Register | Report) -> str:
+    """What is wrong with a node's message, in one sentence; "" nothing. A few us."""
+    found = _register(message) if isinstance(message, Register) else _report(message)
+    return next(found, "")
+
+
+def _register(message: Register) -> Iterator[str]:
+    numbers = (message.cpus, message.mem_mb, message.uptime_s, message.tmp_disk_mb)
+    for number, most in zip(numbers, (MAX_CPUS, MAX_MB, MAX_NUMBER, MAX_MB), strict=True):
+        if not 0 <= number <= most:
+            yield f"a registration with a size or time of {number}"
+    if not 0 <= message.epoch <= MAX_NUMBER:
+        yield f"a registration with epoch {message.epoch}"
+    texts = (message.cluster, message.boot_id, message.session, message.version)
+    if any(len(text) > MAX_TEXT for text in (*texts, message.arch, message.os)):
+        yield "a registration with a text that is too long"
+    if len(message.gpus) > MAX_GPUS:
+        yield f"{len(message.gpus)} GPUs, more than {MAX_GPUS}"
+    if len({gpu.uuid for gpu in message.gpus}) < len(message.gpus):
+        yield "two GPUs with the same UUID"
+    for gpu in message.gpus:
+        yield from _gpu(gpu)
+    yield from _attempts(message.attempts)
+
+
+def _gpu(gpu: Gpu) -> Iterator[str]:
+    if not -1 <= gpu.numa <= MAX_NUMA or not abs(gpu.minor) <= MAX_NUMA:
+        yield f"GPU {gpu.uuid} with number {gpu.minor} in NUMA domain {gpu.numa}"
+    if not 0 <= gpu.memory_mib <= MAX_MB:
+        yield f"GPU {gpu.uuid} with {gpu.memory_mib} MiB"
+    if len(gpu.links) > MAX_GPUS or any(not 0 <= count <= MAX_LINKS for count in gpu.links):
+        yield f"GPU {gpu.uuid} with impossible links"
+    try:
+        if len(gpu.cores) > MAX_CORES or any(
+            int(number) > MAX_CORE
+            for item in gpu.cores.split(",")
+            for number in item.split("-")
+            if number
+        ):
+            yield f"GPU {gpu.uuid} with impossible cores"
+            return
+        parse_cpu_list(gpu.cores)
+    except ValueError:
+        yield f"GPU {gpu.uuid} with cores {gpu.cores[:80]!r}"
+    if any(len(text) > MAX_TEXT for text in (gpu.uuid, gpu.type, gpu.name, gpu.fault)):
+        yield "a GPU with a text that is too long"
+
+
+def _report(message: Report) -> Iterator[str]:
+    numbers = (message.epoch, message.seen, message.cpu_load, message.free_mem_mb)
+    if any(abs(number) > MAX_NUMBER for number in numbers):
+        yield "a report with a number out of range"
+    if any(len(uuid) + len(text) > MAX_TEXT for uuid, text in message.gpu_faults.items()):
+        yield "a fault of a GPU that is too long"
+    yield from _attempts(message.attempts)
+
+
+def _attempts(attempts: list[AttemptReport]) -> Iterator[str]:
+    for rep in attempts:
+        numbers = (rep.age_ms, rep.elapsed_ms, rep.user_ms, rep.system_ms, rep.max_rss_kb)
+        if any(abs(number) > MAX_NUMBER for number in numbers):
+            yield f"job {rep.job_id} with a time or size out of range"
+        if not -1 <= rep.wstatus <= 0xFFFF:
+            yield f"job {rep.job_id} with wait status {rep.wstatus}"
+        if len(rep.error) > MAX_TEXT or len(rep.cause) > MAX_TEXT:
+            yield f"job {rep.job_id} with a text that is too long"
