@@ -34,6 +34,8 @@ RETRIES_DOWN = 3
 #: how many questions in a row may be refused while --wait waits
 WAIT_REFUSALS = 20
 MAX_SCRIPT = 4 << 20
+#: stands for the exit code of a refused request
+REFUSED = -1
 
 SPEC_RESOURCES = (
     "Ignoring -S since it's not allowed by configuration (AllowSpecResourcesUsage = No)"
@@ -171,6 +173,25 @@ def run(
     process: Process | None = None,
 ) -> int:
     """Runs `sbatch argv`; returns its exit code. `process` is what the caller knows of itself."""
+    code = _guarded(argv, env, cwd, streams, reader, process)
+    return _error_code(env) if code < 0 else code
+
+
+def _error_code(env: Mapping[str, str]) -> int:
+    """The exit code of a request that is refused: 1, or what SLURM_EXIT_ERROR says."""
+    text = env.get("SLURM_EXIT_ERROR", "")
+    return int(text) & 0xFF if text.isascii() and text.isdigit() and len(text) < 10 else 1
+
+
+def _guarded(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    streams: Streams,
+    reader: Reader,
+    process: Process | None,
+) -> int:
+    """The exit code; REFUSED for a refusal, whose code the environment may choose."""
     try:
         return _run(argv, env, cwd, streams, reader, process)
     except UsageError as problem:
@@ -180,10 +201,11 @@ def run(
         if problem.remark:
             streams.stderr.write(f"{problem.remark}\n")
         if problem.kind == "fatal":
-            return fatal(streams, NAME, "\n".join(problem.lines))
+            fatal(streams, NAME, "\n".join(problem.lines))
+            return REFUSED
         for line in problem.lines:
             error(streams, NAME, line)
-        return problem.code
+        return REFUSED if problem.code == 1 else problem.code
 
 
 def _run(
@@ -475,12 +497,12 @@ def _submit(
         reply = _call(request, streams, reader, process)
     except ControllerDown as down:
         error(streams, NAME, f"Batch job submission failed: {down}")
-        return 1
+        return REFUSED
     for note in reply.notes:
         error(streams, NAME, note)
     if isinstance(reply, Refused):
         error(streams, NAME, f"Batch job submission failed: {reply.message}")
-        return 1
+        return REFUSED
     if options.parsable:
         streams.stdout.write(f"{reply.value};{cluster}\n" if cluster else f"{reply.value}\n")
     elif not options.quiet:

@@ -30,8 +30,7 @@ class Grants:
         self.inventory = inventory
         self.log = log
         self._places = {gpu.uuid: index for index, gpu in enumerate(inventory.gpus)}
-        lines = config.gres_lines(node)
-        self._flags = {flag for line in lines for flag in line.flags}
+        self._flags = config.gres_flags(node)
         self._handles: dict[Key, cgroups.CgroupHandle] = {}
         #: groups that were not empty yet
         self._stubborn: list[cgroups.CgroupHandle] = []

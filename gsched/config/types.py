@@ -409,6 +409,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             if line.name == name and (line.nodes is None or node in line.nodes)
         ]
 
+    def gres_flags(self, node: str) -> frozenset[str]:
+        """The words of Flags= for a node's GPUs, also from a line that only says AutoDetect."""
+        return frozenset(
+            flag
+            for line in self.gres
+            if line.name in ("", "gpu") and (line.nodes is None or node in line.nodes)
+            for flag in line.flags
+        )
+
     def autodetect(self, node: str) -> str:
         """AutoDetect of a node: "nvml" or "off". A line for the node goes before a global one."""
         for_all = for_node = ""

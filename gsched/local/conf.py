@@ -71,6 +71,8 @@ class NodeLine:
     gpu_type: str = ""
     gpus: int = 0
     features: str = ""
+    #: Flags= of gres.conf ("" none)
+    gres_flags: str = ""
     #: GPU of the machine -> minor number; () for simulated ones
     minors: tuple[int, ...] = ()
     #: topology file for the fake NVML library; None: the machine's own NVML
@@ -167,6 +169,7 @@ def simulated(shape: Shape, count: int) -> Plan:
                 gpu_type=shape.gpu_type if shape.gpus else "",
                 gpus=shape.gpus,
                 features=features,
+                gres_flags=shape.gres_flags,
                 topology=shape.topology,
             )
         )

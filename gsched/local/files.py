@@ -214,11 +214,12 @@ def gres_line(node: NodeLine) -> str:
     """A node's line of gres.conf; "" for a node without GPUs."""
     if not node.gpus:
         return ""
+    flags = f" Flags={node.gres_flags}" if node.gres_flags else ""
     if not node.minors:
-        return f"NodeName={node.name} AutoDetect=nvml\n"
+        return f"NodeName={node.name} AutoDetect=nvml{flags}\n"
     files = "[" + ",".join(str(minor) for minor in node.minors) + "]"
     kind = f" Type={node.gpu_type}" if node.gpu_type else ""
-    return f"NodeName={node.name} AutoDetect=nvml Name=gpu{kind} File=/dev/nvidia{files}\n"
+    return f"NodeName={node.name} AutoDetect=nvml Name=gpu{kind} File=/dev/nvidia{files}{flags}\n"
 
 
 def nvml_lines(layout: Layout) -> list[str]:

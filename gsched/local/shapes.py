@@ -41,6 +41,8 @@ class Shape:
     #: topology file of the fake NVML library
     topology: Path
     features: str = ""
+    #: Flags= of gres.conf: which variables tell a job its GPUs
+    gres_flags: str = ""
     #: lines of slurm.conf beyond those that every cluster has
     settings: tuple[str, ...] = ()
     partitions: tuple[Partition, ...] = ()
@@ -125,6 +127,8 @@ def find(name: str) -> Shape:
             gpus=8,
             topology=fake_nvml_dir() / "peer.json",
             features="h100",
+            # The real one has plain files for GPUs, and sets the variables of every vendor.
+            gres_flags="nvidia_gpu_env,amd_gpu_env,intel_gpu_env,opencl_env",
             settings=PEER_SETTINGS,
             partitions=PEER_PARTITIONS,
             cluster="peer",

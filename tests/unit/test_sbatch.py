@@ -497,3 +497,11 @@ def test_a_colon_parts_components_of_wrap() -> None:
     ran = sbatch("-n1", "--wrap", "sleep 100", ":", "-n2", ":", "-n4")
     assert [spec.shape.ntasks for spec in ran.sent.components] == [2, 4]
     assert {spec.name for spec in (ran.sent.spec, *ran.sent.components)} == {"wrap"}
+
+
+def test_the_exit_code_of_a_refusal_may_be_chosen() -> None:
+    refusal = Refused(b"", "Invalid partition name specified")
+    for env, code in (({}, 1), ({"SLURM_EXIT_ERROR": "77"}, 77), ({"SLURM_EXIT_ERROR": "x"}, 1)):
+        ran = sbatch(stdin=SCRIPT, env=env, cluster=FakeCluster(refusals=[refusal]))
+        assert ran.code == code
+        assert sbatch("-n", "x", stdin=SCRIPT, env=env).code == code
