@@ -21,6 +21,8 @@ class Placement(NamedTuple):
 
     #: (node, cpus, tasks, mem_mb, gpu_mask) by node number
     nodes: tuple[tuple[int, int, int, int, int], ...]
+    #: > 0: so many thousandths of the one GPU in each mask; 0: all GPUs of the masks
+    gpu_milli: int = 0
 
 class Reason(NamedTuple):
     """So many nodes lack this. A node counts in each demand that it fails, but those outside the
@@ -86,6 +88,8 @@ class NodeState(NamedTuple):
     #: allocations that have a share of it
     jobs: int
     usable: bool
+    #: thousandths of healthy GPUs that nobody holds, those of GPUs in parts too
+    free_milli: int
 
 #: verdicts on queued jobs
 #: no pass has come to it (max_test)
@@ -106,6 +110,23 @@ NODES_DOWN: int
 NEVER: int
 #: its group or unit has no starts left
 GROUP: int
+
+#: node policies of a request class; ties go to the lower weight, then number
+#: by the index of free nodes, as described above; the only one whose cost is candidates, not nodes
+PACK: int
+#: the first node that fits, in order of weight and number
+FIRST_FIT: int
+#: least left of CPUs and GPUs, each as a part of the largest node's
+BEST_FIT: int
+#: most in use of CPUs and GPUs, each as a part of its own
+BIN_PACK: int
+#: most idle CPUs, as CR_LLN
+LEAST_LOADED: int
+#: least growth of GPU capacity that usual jobs cannot use, in steps of 1/100 (USENIX ATC 2023)
+FGD: int
+#: least loss of rests of GPUs that usual shares would fill, and of GPUs left without the CPUs that
+#: usual jobs need with one; what shares get unless they ask for another policy
+DENSE_FIT: int
 
 class Core:
     """A cluster of n_nodes nodes (up to 100,000), all unusable until set_node() describes them.
@@ -191,6 +212,8 @@ class Core:
         threads_per_core: int = 0,
         nodelist: Iterable[int] = (),
         exclude: Iterable[int] = (),
+        gpu_milli: int = 0,
+        policy: int = 0,
     ) -> int:
         """The number of the request class with this content, one reference more.
 
@@ -204,13 +227,22 @@ class Core:
         then). exclusive: idle nodes, all their CPUs and healthy GPUs. overcommit: CPUs for one
         task per node. one_island: the GPUs of each node on one island, as a demand.
         threads_per_core: so many of each core's threads are used, 0 all. nodelist: all of these
-        nodes, others may come to them.
+        nodes, others may come to them. gpu_milli: a share of one GPU on each node (1..999
+        thousandths, with gpus_per_node=1): shares lie beside each other on GPUs that no job holds
+        whole, on the tightest one that suffices, or as the policy says. policy: how nodes are
+        ranked.
         Cost: constant, and a bitmap of nodes for each different (partition, features, exclude).
         """
 
     def drop_request(self, req: int) -> None:
         """Give back one reference taken by request(); with the last one the class is forgotten.
         ValueError while that would leave a queued job without its class."""
+
+    def set_workload(self, shapes: Iterable[tuple[int, int, int, Iterable[int], int]]) -> None:
+        """What jobs usually ask for, which FGD and DENSE_FIT go by: (CPUs, GPUs, gpu_milli or 0 for
+        whole GPUs, GPU types or none, weight) each. Without it FGD tells no node from another, and
+        DENSE_FIT takes the tightest GPU. Cost: shapes x groups that differ in GPUs; scores that
+        were kept are made anew."""
 
     def allocate(
         self,
@@ -219,13 +251,15 @@ class Core:
         end: int = 0,
         *,
         adopt: bool = False,
+        gpu_milli: int = 0,
     ) -> None:
         """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: never).
 
         ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
         CPUs or memory are not free; with adopt=True CPUs, memory and GPUs may go beyond the node's
         size (work found running on a node that has shrunk), but no GPU is held twice. A node's
-        usability is not asked. Cost: its nodes.
+        usability is not asked. gpu_milli: it holds so much of the one GPU in each mask. Cost: its
+        nodes.
         """
 
     def release(self, key: int) -> None:
@@ -240,6 +274,9 @@ class Core:
     def allocation(self, key: int) -> tuple[tuple[int, int, int, int, int], ...]:
         """(node, cpus, tasks, mem_mb, gpu_mask) of each node it still holds; () if unknown."""
 
+    def allocation_milli(self, key: int) -> int:
+        """The thousandths of one GPU that it holds on each node; 0: whole GPUs, or none."""
+
     def can_ever(self, req: int) -> Refusal | None:
         """None if the cluster as configured, empty and with every node and GPU up, can hold it.
         Cost: nodes, once per change of the configuration."""
@@ -252,7 +289,9 @@ class Core:
         """A Placement for now, or the Refusal with its counted reasons; nothing is allocated.
 
         limit_s -1: only what is free counts; else (0: no limit) the reservations of the last pass
-        are respected too. Cost: candidates; a refusal costs nodes.
+        are respected too. Cost: candidates; nodes under a policy other than PACK (a look-up for each
+        that did not change since the class was asked for last, else a score); a refusal costs
+        nodes.
         """
 
     def repeat_place(self, req: int, repeat: int) -> int:

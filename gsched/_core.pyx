@@ -9,18 +9,23 @@ gives the same answers slowly.
 
 include "core/base.pxi"
 include "core/links.pxi"
+include "core/work.pxi"
 include "core/state.pxi"
+include "core/share.pxi"
 include "core/place.pxi"
+include "core/policy.pxi"
 include "core/alloc.pxi"
 include "core/backfill.pxi"
 include "core/queue.pxi"
 include "core/explain.pxi"
 
 from collections import namedtuple
+from math import ceil as _ceil, gcd as _gcd, log as _log
 from operator import index as _index
 
-Placement = namedtuple("Placement", ["nodes"])
-Placement.__doc__ = "Where a request goes: (node, cpus, tasks, mem_mb, gpu_mask) by node number."
+Placement = namedtuple("Placement", ["nodes", "gpu_milli"], defaults=[0])
+Placement.__doc__ = """Where a request goes: (node, cpus, tasks, mem_mb, gpu_mask) by node number;
+gpu_milli > 0: so many thousandths of the one GPU in each mask."""
 Reason = namedtuple("Reason", ["what", "never", "nodes"])
 Reason.__doc__ = "So many nodes lack this; `never`: as they are configured, not only now."
 Refusal = namedtuple("Refusal", ["never", "needed", "suited", "reasons"])
@@ -35,7 +40,7 @@ Plan.__doc__ = """What a pass decided: starts in order; reservations; (key, verd
 verdict changed, started ones among them; jobs tested; placements computed; `more`: max_starts
 ended it."""
 NodeState = namedtuple(
-    "NodeState", ["free_cpus", "free_mem_mb", "free_gpus", "used_gpus", "jobs", "usable"]
+    "NodeState", ["free_cpus", "free_mem_mb", "free_gpus", "used_gpus", "jobs", "usable", "free_milli"]
 )
 NodeState.__doc__ = "What a node has left; free_gpus are healthy and unallocated."
 
@@ -50,6 +55,15 @@ HELD = V_HELD
 NODES_DOWN = V_NODES_DOWN
 NEVER = V_NEVER
 GROUP = V_GROUP
+
+#: node policies of a request class
+PACK = P_PACK
+FIRST_FIT = P_FIRST
+BEST_FIT = P_BEST
+BIN_PACK = P_BIN
+LEAST_LOADED = P_LLN
+FGD = P_FGD
+DENSE_FIT = P_DENSE
 
 _WHY = (
     ("partition", True), ("features", True), ("excluded", True), ("cpus", True),

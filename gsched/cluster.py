@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gsched import _core, dependency, features, forecast
+from gsched import _core, dependency, features, forecast, nodepolicy
 from gsched.bits import bits, symmetric
 from gsched.config import Config, NodeConfig
 from gsched.cpuset import pick_cpus
@@ -230,6 +230,7 @@ class Cluster:
             "exclusive": shape.exclusive > 0 or part.oversubscribe == "EXCLUSIVE",
             "overcommit": shape.overcommit,
             "threads_per_core": shape.threads_per_core,
+            "policy": nodepolicy.chosen(part, self.config),
             "nodelist": tuple(include),
             "exclude": tuple(self._index[n] for n in shape.exclude if n in self._index),
         }

@@ -15,6 +15,7 @@ trap 'rm -rf "$work"' EXIT INT TERM
 
 mkdir "$work/gsched"
 cp "$root"/gsched/*.py "$root"/gsched/_core.pyx "$work/gsched/"
+cp -r "$root"/gsched/_reference "$work/gsched/_reference"
 cp -r "$root"/gsched/core "$work/gsched/core"
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 (cd "$work" && "$python" -m cython -3 gsched/_core.pyx -o gsched/_core.c)

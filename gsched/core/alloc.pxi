@@ -1,6 +1,16 @@
 # Allocations: who holds what until when.
 
 
+cdef inline void con_less(Con* con, Share* sh) noexcept nogil:
+    """GPUs of a share that lasts beyond the time of con. A part of a GPU uses up all of it there,
+    unless it is in parts anyway."""
+    if sh.milli == 0:
+        con.gpus -= sh.gpus
+    elif con.free & sh.mask:
+        con.free &= ~sh.mask
+        con.gpus -= 1
+
+
 cdef inline void touch_plan(Cluster* c, Share* sh, int64_t end) noexcept nogil:
     """A job that lasts beyond a reservation uses up what that leaves on the node."""
     cdef int k = c.con_head[sh.node]
@@ -8,7 +18,7 @@ cdef inline void touch_plan(Cluster* c, Share* sh, int64_t end) noexcept nogil:
         if c.cons[k].at < end:
             c.cons[k].cpus -= sh.cpus
             c.cons[k].mem -= sh.mem
-            c.cons[k].gpus -= sh.gpus
+            con_less(&c.cons[k], sh)
         k = c.cons[k].next
 
 
@@ -54,6 +64,8 @@ cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end) noexce
         prev = p
         i = shares[k].node
         c.used[i] |= shares[k].mask
+        if shares[k].milli:
+            share_take(c, &c.now, i, shares[k].mask, shares[k].milli)
         c.now.cpus[i] -= shares[k].cpus
         c.now.mem[i] -= shares[k].mem
         c.now.gpus[i] &= ~shares[k].mask
@@ -69,7 +81,8 @@ cdef void give_back(Cluster* c, int32_t p) noexcept nogil:
     """Free one share; the caller unlinks it."""
     cdef Piece* pc = &c.pieces[p]
     cdef int i = pc.share.node
-    c.used[i] &= ~pc.share.mask
+    if pc.share.milli == 0 or share_give(&c.now, i, pc.share.mask, pc.share.milli):
+        c.used[i] &= ~pc.share.mask
     c.now.cpus[i] += pc.share.cpus
     c.now.mem[i] += pc.share.mem
     c.now.gpus[i] = c.all[i] & c.ok[i] & ~c.used[i]

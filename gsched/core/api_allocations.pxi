@@ -2,7 +2,7 @@
 
 
 cdef class _Allocations(_Requests):
-    def allocate(self, key, nodes, end=0, *, adopt=False):
+    def allocate(self, key, nodes, end=0, *, adopt=False, gpu_milli=0):
         """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: never).
 
         ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
@@ -12,12 +12,16 @@ cdef class _Allocations(_Requests):
         cdef Cluster* c = &self.c
         cdef int64_t k, until
         cdef int i, n = 0
+        cdef int milli, g
         cdef Share* sh
         self._enter()
         k = _number(key, -FOREVER, FOREVER, "key")
         if map_get(&c.by_key, k) >= 0:
             raise ValueError(f"allocation {key} exists")
         until = _number(end, 0, FOREVER, "end") or FOREVER
+        milli = <int>_number(gpu_milli, 0, WHOLE - 1, "gpu_milli")
+        if milli:
+            self._share()
         rows = [tuple(row) for row in nodes]
         if not rows or len(rows) > c.n:
             raise ValueError(f"an allocation on {len(rows)} nodes")
@@ -33,9 +37,19 @@ cdef class _Allocations(_Requests):
                 sh.mask = _mask(row[3], "GPU bitmap")
                 sh.tasks = <int32_t>_number(row[4], 0, MAX_COUNT, "tasks") if len(row) == 5 else 0
                 sh.gpus = gs_pop(sh.mask)
+                sh.milli = milli
+                if milli and sh.gpus != 1:
+                    raise ValueError(f"gpu_milli {milli} of GPUs {sh.mask:#x}: it is a share of one")
                 if c.mark[i]:
                     raise ValueError(f"node {i} comes twice")
-                if sh.mask & c.used[i]:
+                if milli and sh.mask & c.used[i] & c.now.frac[i]:
+                    g = c.now.took[<size_t>i * MAX_GPUS + gs_ctz(sh.mask)]
+                    if g + milli > WHOLE:
+                        raise ValueError(
+                            f"{milli} thousandths of GPUs {sh.mask:#x} of node {i}: "
+                            f"only {WHOLE - g} are free"
+                        )
+                elif sh.mask & c.used[i]:
                     raise ValueError(
                         f"GPUs {sh.mask & c.used[i]:#x} of node {i} are held by another job"
                     )
@@ -78,6 +92,11 @@ cdef class _Allocations(_Requests):
         self._enter()
         until = _number(end, 0, FOREVER, "end") or FOREVER
         self.c.allocs[self._alloc(key)].end = until
+
+    def allocation_milli(self, key):
+        """The thousandths of one GPU that it holds on each node; 0 for whole GPUs or none."""
+        self._enter()
+        return self.c.pieces[self.c.allocs[self._alloc(key)].first].share.milli
 
     def allocation(self, key):
         """(node, cpus, tasks, mem_mb, gpu_mask) of each node it still holds; () if unknown."""

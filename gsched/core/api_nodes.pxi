@@ -187,9 +187,10 @@ cdef class _Nodes(_Cluster):
     def node(self, node):
         """What a node has left, as NodeState."""
         cdef int i
+        cdef int32_t idle[MAX_GPUS]
         self._enter()
         i = self._node(node)
         return NodeState(
             self.c.now.cpus[i], self.c.now.mem[i], self.c.now.gpus[i], self.c.used[i],
-            self.c.now.jobs[i], bool(self.c.now.usable[i]),
+            self.c.now.jobs[i], bool(self.c.now.usable[i]), idle_of(&self.c, &self.c.now, i, idle),
         )

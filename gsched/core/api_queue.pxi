@@ -186,7 +186,12 @@ cdef class Core(_Decisions):
         began = []
         for k in range(c.n_started):
             began.append(
-                Start(c.started[k], Placement(self.allocation(c.started[k])))
+                Start(
+                    c.started[k],
+                    Placement(
+                        self.allocation(c.started[k]), self.allocation_milli(c.started[k])
+                    ),
+                )
             )
         return Plan(
             began,
@@ -205,7 +210,10 @@ cdef class Core(_Decisions):
         return [
             Reservation(
                 c.heads[k].key, c.heads[k].at, c.heads[k].until,
-                Placement(_shares(c.planned + c.heads[k].first, c.heads[k].n)),
+                Placement(
+                    _shares(c.planned + c.heads[k].first, c.heads[k].n),
+                    c.planned[c.heads[k].first].milli if c.heads[k].n else 0,
+                ),
             )
             for k in range(c.n_heads)
         ]
@@ -221,6 +229,8 @@ cdef class Core(_Decisions):
         mem = [c.mem[i] for i in range(c.n)]
         used = [0] * c.n
         jobs = [0] * c.n
+        parts = [0] * c.n
+        shares = {}
         live = 0
         for a in range(c.allocs_used):
             if not c.allocs[a].live:
@@ -232,13 +242,26 @@ cdef class Core(_Decisions):
                 i = c.pieces[p].share.node
                 cpus[i] -= c.pieces[p].share.cpus
                 mem[i] -= c.pieces[p].share.mem
-                assert not used[i] & c.pieces[p].share.mask, f"a GPU of node {i} is held twice"
-                used[i] |= c.pieces[p].share.mask
+                mask = c.pieces[p].share.mask
+                if c.pieces[p].share.milli:
+                    at = (i, gs_ctz(mask))
+                    shares[at] = shares.get(at, 0) + c.pieces[p].share.milli
+                    assert shares[at] <= WHOLE, f"{shares[at]} thousandths of a GPU of node {i}"
+                    parts[i] |= mask
+                else:
+                    assert not used[i] & mask, f"a GPU of node {i} is held twice"
+                    used[i] |= mask
                 jobs[i] += 1
                 live += 1
                 p = c.pieces[p].next
         assert live == c.pieces_live, f"{live} shares, {c.pieces_live} counted"
         for i in range(c.n):
+            assert not used[i] & parts[i], f"a GPU of node {i} is held whole and in parts"
+            used[i] |= parts[i]
+            assert parts[i] == c.now.frac[i], f"node {i} has GPUs {c.now.frac[i]:#x} in parts"
+            if c.now.took != NULL:
+                for b in range(MAX_GPUS):
+                    assert c.now.took[<size_t>i * MAX_GPUS + b] == shares.get((i, b), 0)
             assert cpus[i] == c.now.cpus[i], f"node {i} has {cpus[i]} CPUs, not {c.now.cpus[i]}"
             assert mem[i] == c.now.mem[i], f"node {i} has {mem[i]} MB, not {c.now.mem[i]}"
             assert used[i] == c.used[i], f"node {i} has GPUs {used[i]:#x} used, not {c.used[i]:#x}"

@@ -59,11 +59,102 @@ cdef class _Requests(_Nodes):
         self._filter_keys[i] = None
         self._free_filters.append(i)
 
+    cdef int _share(self) except -1:
+        """Room for shares of GPUs, at the first one."""
+        cdef size_t places = <size_t>self.c.n * MAX_GPUS
+        if self.c.now.took == NULL:
+            self.c.now.took = <uint16_t*>calloc(places, sizeof(uint16_t))
+        if self.c.then.took == NULL:
+            self.c.then.took = <uint16_t*>calloc(places, sizeof(uint16_t))
+        if self.c.now.took == NULL or self.c.then.took == NULL:
+            raise MemoryError
+        return 0
+
+    def set_workload(self, shapes):
+        """What jobs usually ask for, for the policies FGD and DENSE_FIT: (cpus, gpus, gpu_milli, GPU
+        types, weight) each. Cost: shapes x groups, and all scores are made anew."""
+        cdef Work w
+        cdef int k, step, n
+        cdef int64_t by_size[MAX_GROUPS]
+        cdef uint64_t words[BIT_WORDS]
+        self._enter()
+        rows = []
+        total = 0
+        for cpus, gpus, milli, types, weight in shapes:
+            _number(cpus, 0, MAX_COUNT, "CPUs of a usual shape")
+            _number(gpus, 0, MAX_GPUS, "GPUs of a usual shape")
+            _number(milli, 0, WHOLE - 1, "gpu_milli of a usual shape")
+            if milli and gpus != 1:
+                raise ValueError(f"gpu_milli {milli} is a share of one GPU, not of {gpus}")
+            kinds = 0
+            for kind in types:
+                kinds |= 1 << _number(kind, 0, MAX_TYPES - 1, "GPU type")
+            total += _number(weight, 1, MAX_COUNT, "weight of a usual shape")
+            if gpus:
+                rows.append((cpus, (milli or WHOLE, gpus, kinds), weight))
+        if total > MAX_COUNT:
+            raise ValueError(f"the weights of the usual shapes add up to {total}")
+        groups = sorted({row[1] for row in rows})
+        sizes = sorted({group[0] for group in groups})
+        steps = sorted({row[0] for row in rows})
+        if len(groups) > MAX_GROUPS or len(steps) > MAX_STEPS:
+            raise ValueError(
+                f"{len(groups)} kinds of GPU demand and {len(steps)} of CPUs in the usual shapes: "
+                f"more than {MAX_GROUPS} and {MAX_STEPS}"
+            )
+        memset(&w, 0, sizeof(Work))
+        n = w.n_groups = <int>len(groups)
+        w.n_sizes = <int>len(sizes)
+        w.n_steps = <int>len(steps)
+        w.total = total
+        w.size = <int32_t*>calloc(<size_t>n + 1, sizeof(int32_t))
+        w.need = <int32_t*>calloc(<size_t>n + 1, sizeof(int32_t))
+        w.kinds = <uint64_t*>calloc(<size_t>n * BIT_WORDS + 1, sizeof(uint64_t))
+        w.sizes = <int32_t*>calloc(<size_t>w.n_sizes + 1, sizeof(int32_t))
+        w.step = <int32_t*>calloc(<size_t>w.n_steps + 1, sizeof(int32_t))
+        w.weight = <int64_t*>calloc((<size_t>w.n_steps + 1) * (<size_t>n + 1), sizeof(int64_t))
+        w.level = <int64_t*>calloc(LEVELS, sizeof(int64_t))
+        if (w.size == NULL or w.need == NULL or w.kinds == NULL or w.sizes == NULL
+                or w.step == NULL or w.weight == NULL or w.level == NULL):
+            work_free(&w)
+            raise MemoryError
+        for k in range(n):
+            w.size[k] = sizes.index(groups[k][0])
+            w.need[k] = groups[k][1]
+            _words(groups[k][2], words, "GPU types")
+            memcpy(w.kinds + k * BIT_WORDS, words, sizeof(words))
+        for k in range(w.n_sizes):
+            w.sizes[k] = sizes[k]
+        for k in range(w.n_steps):
+            w.step[k] = steps[k]
+        place = {group: k for k, group in enumerate(groups)}
+        for cpus, group, weight in rows:
+            k = place[group]
+            for step in range(<int>steps.index(cpus) + 1, w.n_steps + 1):
+                w.weight[<size_t>step * <size_t>n + <size_t>k] += weight
+        w.level[0] = -INT64_MAX
+        for k in range(1, LEVELS):
+            w.level[k] = <int64_t>_ceil(total * float(WHOLE) * _log(k / (LEVELS - float(k))))
+        w.unit = <int>_gcd(WHOLE, *sizes)
+        milli = sum([group[0] * group[1] * weight for _, group, weight in rows])
+        cpus = sum([cpus * weight for cpus, _, weight in rows])
+        w.per_cpu = min((milli << FINE) // cpus, 1 << 40) if cpus else 0
+        for k in range(w.n_sizes):
+            by_size[k] = sum([x * group[1] for _, group, x in rows if group[0] == sizes[k]])
+        if work_fill(&w, by_size):
+            work_free(&w)
+            raise MemoryError
+        work_free(&self.c.work)
+        self.c.work = w
+        # No score that is kept holds any longer.
+        self.c.version += 1
+
     def request(self, *, partition=-1, features_all=0, features_any=(), min_nodes=1, max_nodes=0,
                 cap_nodes=0, ntasks=0, cpus_per_task=1, min_cpus_node=0, ntasks_per_node=0,
                 mem_per_node_mb=-1, mem_per_cpu_mb=0, mem_per_gpu_mb=0, gpus_per_node=0,
                 gpus_per_task=0, gpus_total=0, cpus_per_gpu=0, gpu_type=-1, exclusive=False,
-                overcommit=False, one_island=False, threads_per_core=0, nodelist=(), exclude=()):
+                overcommit=False, one_island=False, threads_per_core=0, nodelist=(), exclude=(),
+                gpu_milli=0, policy=0):
         """The number of the request class with this content, one reference more.
 
         See _core.pyi for each field. Cost: constant, and a bitmap of nodes for each different
@@ -102,6 +193,8 @@ cdef class _Requests(_Nodes):
         r.gtotal = <int>_number(gpus_total, 0, MAX_COUNT, "gpus_total")
         r.cpg = <int>_number(cpus_per_gpu, 0, MAX_COUNT, "cpus_per_gpu")
         r.gtype = <int>_number(gpu_type, -1, MAX_TYPES - 1, "gpu_type")
+        r.milli = <int>_number(gpu_milli, 0, WHOLE - 1, "gpu_milli")
+        r.policy = <int>_number(policy, 0, POLICIES - 1, "policy")
         r.tpc = <int>_number(threads_per_core, 0, 1024, "threads_per_core")
         r.excl = 1 if exclusive else 0
         r.overcommit = 1 if overcommit else 0
@@ -125,11 +218,20 @@ cdef class _Requests(_Nodes):
             raise ValueError(f"gpus_total {gpus_total} is below min_nodes {min_nodes}")
         if (r.mem_gpu or r.cpg) and not r.gpu:
             raise ValueError("memory or CPUs per GPU are asked without GPUs")
+        if r.milli and (r.gpn != 1 or r.gpt or r.gtotal or r.excl or r.island):
+            raise ValueError(
+                f"gpu_milli {gpu_milli} is a share of one GPU: gpus_per_node must be 1, without "
+                "gpus_per_task, gpus_total, exclusive and one_island"
+            )
+        if r.milli:
+            if not r.policy:
+                r.policy = P_DENSE
+            self._share()
         r.n_must = <int>len(inside)
         key = (
             partition_bit, alternatives, outside, inside, r.min_nodes, r.max_nodes, r.cap_nodes,
             r.ntasks, r.cpt, r.mincpus, r.tpn, r.mem_node, r.mem_cpu, r.mem_gpu, r.gpn, r.gpt, r.gtotal, r.cpg,
-            r.gtype, r.tpc, r.excl, r.overcommit, r.island,
+            r.gtype, r.tpc, r.excl, r.overcommit, r.island, r.milli, r.policy,
         )
         known = self._requests.get(key)
         if known is not None:
@@ -177,6 +279,10 @@ cdef class _Requests(_Nodes):
         if r.refs:
             return
         free(r.must)
+        if r.score != NULL:
+            self.c.scored -= <int64_t>self.c.n * 2 * <int64_t>sizeof(int64_t)
+        free(r.score)
+        free(r.seen)
         self._drop_filter(r.filter)
         memset(r, 0, sizeof(Req))
         del self._requests[self._request_keys[i]]

@@ -58,6 +58,9 @@ cdef void future(Cluster* c, int64_t now, int64_t at, uint64_t over) noexcept no
     memcpy(s.cpus, c.now.cpus, <size_t>c.n * sizeof(int32_t))
     memcpy(s.mem, c.now.mem, <size_t>c.n * sizeof(int64_t))
     memcpy(s.gpus, c.now.gpus, <size_t>c.n * sizeof(uint64_t))
+    memcpy(s.frac, c.now.frac, <size_t>c.n * sizeof(uint64_t))
+    if s.took != NULL:
+        memcpy(s.took, c.now.took, <size_t>c.n * MAX_GPUS * sizeof(uint16_t))
     memcpy(s.jobs, c.now.jobs, <size_t>c.n * sizeof(int32_t))
     memcpy(s.usable, c.now.usable, <size_t>c.n)
     for p in range(c.pieces_used):
@@ -67,7 +70,8 @@ cdef void future(Cluster* c, int64_t now, int64_t at, uint64_t over) noexcept no
         i = sh.node
         s.cpus[i] += sh.cpus
         s.mem[i] += sh.mem
-        s.gpus[i] |= sh.mask & c.all[i] & c.ok[i]
+        if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
+            s.gpus[i] |= sh.mask & c.all[i] & c.ok[i]
         s.jobs[i] -= 1
     for h in range(c.n_heads):
         if not over >> h & 1:
@@ -78,11 +82,17 @@ cdef void future(Cluster* c, int64_t now, int64_t at, uint64_t over) noexcept no
             s.cpus[i] -= sh.cpus
             s.mem[i] -= sh.mem
             s.jobs[i] += 1
+            if sh.milli:
+                share_take(c, s, i, sh.mask, sh.milli)
+                continue
             # Its GPUs, or as many others where those are still in use.
             m = s.gpus[i] & sh.mask
             g = sh.gpus - gs_pop(m)
             s.gpus[i] &= ~m
-            s.gpus[i] &= ~lowest(s.gpus[i], g)
+            if s.frac[i]:
+                close_tightest(c, s, i, g)
+            else:
+                s.gpus[i] &= ~lowest(s.gpus[i], g)
     index_build(c, s)
 
 
@@ -190,16 +200,18 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
             if h.at <= c.cons[j].at < h.until:
                 c.cons[j].cpus -= sh.cpus
                 c.cons[j].mem -= sh.mem
-                c.cons[j].gpus -= sh.gpus
+                con_less(&c.cons[j], sh)
             j = c.cons[j].next
-        strict = r.island or (r.gtype >= 0 and c.mixed[c.layout[sh.node]])
+        strict = r.island or r.milli > 0 or (r.gtype >= 0 and c.mixed[c.layout[sh.node]])
         con = &c.cons[c.n_cons]
         con.node = sh.node
         con.at = at
         con.head = me
         con.cpus = c.then.cpus[sh.node] - sh.cpus
         con.mem = c.then.mem[sh.node] - sh.mem
-        con.gpus = gs_pop(c.then.gpus[sh.node]) - sh.gpus
+        con.free = c.then.gpus[sh.node]
+        con.gpus = gs_pop(con.free)
+        con_less(con, sh)
         con.strict = strict
         con.mask = sh.mask if strict else 0
         con.next = c.con_head[sh.node]

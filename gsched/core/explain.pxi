@@ -106,7 +106,7 @@ cdef int explain(Cluster* c, Req* r, int64_t end, int64_t* why) noexcept nogil:
         if not c.now.usable[i]:
             why[W_STATE] += 1
             continue
-        lacks(c, r, &need, i, c.now.cpus[i], c.now.mem[i], c.now.gpus[i],
+        lacks(c, r, &need, i, c.now.cpus[i], c.now.mem[i], pool(c, &c.now, r, i),
               &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
         if r.excl and c.now.jobs[i]:
             why[W_BUSY] += 1

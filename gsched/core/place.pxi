@@ -6,6 +6,16 @@ cdef struct Fit:
     uint64_t mask            # GPUs to choose from
 
 
+cdef inline uint64_t pool(Cluster* c, State* s, Req* r, int i) noexcept nogil:
+    """GPUs of node i that r may choose from: of its type, free, or with room for its share."""
+    cdef uint64_t mask = s.gpus[i]
+    if r.milli and s.frac[i]:
+        mask |= share_room(c, s, i, r.milli)
+    if r.gtype >= 0:
+        mask &= c.layouts[<size_t>c.layout[i] * MAX_TYPES + r.gtype]
+    return mask
+
+
 cdef inline int usable_threads(Cluster* c, Req* r, int i) noexcept nogil:
     return imin(r.tpc, c.threads[i]) if r.tpc else c.threads[i]
 
@@ -71,9 +81,7 @@ cdef int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept 
     if r.excl and s.jobs[i]:
         return 0
     if r.gpu:
-        mask = s.gpus[i]
-        if r.gtype >= 0:
-            mask &= c.layouts[<size_t>c.layout[i] * MAX_TYPES + r.gtype]
+        mask = pool(c, s, r, i)
         gfree = gs_pop(mask)
     if not fit_in(c, r, i, cpus, mem, mask, gfree, o):
         return 0
@@ -88,7 +96,10 @@ cdef int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept 
             mem = lmin(mem, con.mem)
             if con.strict:
                 mask &= ~con.mask
-            gfree = imin(gfree, con.gpus)
+            if r.milli == 0:
+                gfree = imin(gfree, con.gpus)
+            elif con.gpus < 1:
+                mask &= ~con.free
         k = con.next
     if not hit:
         return 1
@@ -109,6 +120,15 @@ cdef int64_t cpu_need(Req* r, int64_t t, int64_t g) noexcept nogil:
     return lmax(need, r.mincpus)
 
 
+cdef inline uint64_t whole_gpus(Cluster* c, Req* r, int i, uint64_t mask, int64_t g) noexcept nogil:
+    """The g GPUs that r gets of those it may choose from."""
+    if g <= 0:
+        return 0
+    if r.island:
+        return best_on_island(&c.links[c.cls[i]], mask, <int>g)
+    return best_gpus(&c.links[c.cls[i]], mask, <int>g)
+
+
 cdef void share_out(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t, int64_t g,
                     Share* o) noexcept nogil:
     """What node i gives for t tasks and g GPUs."""
@@ -118,13 +138,14 @@ cdef void share_out(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t, int6
     o.tasks = <int32_t>t
     o.cpus = <int32_t>((need + u - 1) // u * c.threads[i])
     o.mask = 0
-    if r.excl:
+    o.milli = r.milli
+    if r.milli:
+        o.mask = best_share(c, s, r, i, f.mask, o.cpus)
+    elif r.excl:
         o.cpus = c.cpus[i]
         o.mask = s.gpus[i]
-    elif r.island and g > 0:
-        o.mask = best_on_island(&c.links[c.cls[i]], f.mask, <int>g)
-    elif g > 0:
-        o.mask = best_gpus(&c.links[c.cls[i]], f.mask, <int>g)
+    else:
+        o.mask = whole_gpus(c, r, i, f.mask, g)
     o.gpus = gs_pop(o.mask)
     if r.mem_cpu > 0:
         o.mem = r.mem_cpu * o.cpus
@@ -204,7 +225,7 @@ cdef int walk_gpu(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, int
 
 cdef void sort_cands(Cluster* c, State* s, int lo, int hi, int by) noexcept nogil:
     """Stable sort of candidates [lo, hi): 0 fewest free CPUs; 1 most tasks;
-    2 most GPUs, then most tasks. Cost: n log n."""
+    2 most GPUs, then most tasks; 3 the highest score. Cost: n log n."""
     cdef int i, j, n = hi - lo
     cdef Entry* a
     cdef Entry* b
@@ -222,6 +243,9 @@ cdef void sort_cands(Cluster* c, State* s, int lo, int hi, int by) noexcept nogi
             a[i].order = 0
         elif by == 1:
             a[i].priority = c.cand_t[j]
+            a[i].order = 0
+        elif by == 3:
+            a[i].priority = c.cand_s[j]
             a[i].order = 0
         else:
             a[i].priority = c.cand_g[j]
@@ -306,6 +330,8 @@ cdef int walk(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, int64_t
               int64_t need_g, int limit) noexcept nogil:
     if limit <= 0:
         return 0
+    if r.policy:
+        return walk_ranked(c, s, r, end, want_g, need_t, need_g, limit)
     if r.gpu:
         return walk_gpu(c, s, r, end, want_g, need_t, need_g, limit)
     return walk_cpu(c, s, r, end, need_t, limit)

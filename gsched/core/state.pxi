@@ -7,6 +7,8 @@ cdef struct State:
     int32_t* cpus            # free CPUs; negative after a node shrank under its jobs
     int64_t* mem             # free MB; likewise
     uint64_t* gpus           # free healthy GPUs
+    uint64_t* frac           # GPUs of which shares are taken
+    uint16_t* took           # [node * MAX_GPUS + GPU] milli-GPUs taken; NULL: no shares are asked for
     int32_t* jobs            # shares on the node
     uint8_t* usable
     uint8_t* nfree           # bucket of the node: free GPUs; 255: in none
@@ -24,6 +26,7 @@ cdef struct Share:
     int32_t gpus
     int64_t mem
     uint64_t mask
+    int32_t milli            # > 0: so much of the one GPU of mask; 0: all of the mask
 
 cdef struct Piece:
     Share share
@@ -73,6 +76,8 @@ cdef struct Req:
     int64_t mem_node         # -1 not given, 0 all
     int64_t mem_cpu          # 0 not given
     int64_t mem_gpu          # 0 not given
+    int milli                # milli-GPUs of one GPU; 0: whole GPUs
+    int policy               # how nodes are ranked
     int n_must
     int32_t* must
     # memory within a pass
@@ -85,6 +90,10 @@ cdef struct Req:
     int possible
     int64_t ever_version
     int ever
+    # scores of nodes, see policy.pxi
+    int64_t* score
+    int64_t* seen            # stamp of the node that the score was made for
+    int64_t score_version
 
 # What a reservation leaves on a node for jobs that last beyond its time.
 cdef struct Con:
@@ -97,6 +106,7 @@ cdef struct Con:
     int32_t head
     int32_t strict           # the very GPUs of mask are kept, not only their number
     uint64_t mask
+    uint64_t free            # GPUs wholly free at that time, but for shares started or kept since
 
 # A blocked job with a reservation.
 cdef struct Head:
@@ -134,6 +144,13 @@ cdef struct Cluster:
     int order_dirty          # ranks, and the index, must be made anew
     int64_t version          # of the static data
     int64_t avail_version    # of it, of usable and of ok
+    int64_t* stamp           # changes whenever the node does
+    int64_t clock            # the last stamp given
+    int64_t scored           # bytes of all scores that are kept
+    Work work                # what jobs usually ask for
+    int64_t sizes_version    # of the static data that the next two were made from
+    int64_t most_cpus        # of a node
+    int64_t most_gpus
     # classes and layouts
     Links* links
     int n_links
@@ -170,6 +187,7 @@ cdef struct Cluster:
     int32_t* cand
     int32_t* cand_t
     int32_t* cand_g
+    int64_t* cand_s
     uint8_t* mark
     # the plan
     int32_t* con_head        # per node; -1 none
@@ -234,13 +252,14 @@ cdef int state_init(State* s, int n) noexcept nogil:
     s.cpus = <int32_t*>calloc(n, sizeof(int32_t))
     s.mem = <int64_t*>calloc(n, sizeof(int64_t))
     s.gpus = <uint64_t*>calloc(n, sizeof(uint64_t))
+    s.frac = <uint64_t*>calloc(n, sizeof(uint64_t))
     s.jobs = <int32_t*>calloc(n, sizeof(int32_t))
     s.usable = <uint8_t*>calloc(n, 1)
     s.nfree = <uint8_t*>malloc(n)
     s.nisland = <uint8_t*>calloc(n, 1)
     s.bucket = <uint64_t**>calloc(GRID * GRID, sizeof(uint64_t*))
     s.count = <int32_t*>calloc(GRID * GRID, sizeof(int32_t))
-    if (s.cpus == NULL or s.mem == NULL or s.gpus == NULL or s.jobs == NULL or s.usable == NULL
+    if (s.cpus == NULL or s.mem == NULL or s.gpus == NULL or s.frac == NULL or s.jobs == NULL or s.usable == NULL
             or s.nfree == NULL or s.nisland == NULL or s.bucket == NULL or s.count == NULL):
         return -1
     memset(s.nfree, 255, n)
@@ -255,6 +274,8 @@ cdef void state_free(State* s) noexcept nogil:
     free(s.cpus)
     free(s.mem)
     free(s.gpus)
+    free(s.frac)
+    free(s.took)
     free(s.jobs)
     free(s.usable)
     free(s.nfree)
@@ -307,6 +328,9 @@ cdef inline void index_put(Cluster* c, State* s, int i) noexcept nogil:
 
 cdef inline void index_move(Cluster* c, State* s, int i) noexcept nogil:
     """Node i changed: into the right bucket. Nothing while ranks are to be made anew."""
+    if s == &c.now:
+        c.clock += 1
+        c.stamp[i] = c.clock
     if c.order_dirty and s == &c.now:
         return
     index_drop(c, s, i)
@@ -446,8 +470,11 @@ cdef void empty_state(Cluster* c, int all_up) noexcept nogil:
         s.cpus[i] = c.cpus[i]
         s.mem[i] = c.mem[i]
         s.gpus[i] = c.all[i] if all_up else c.all[i] & c.ok[i]
+        s.frac[i] = 0
         s.jobs[i] = 0
         s.usable[i] = 1 if all_up else c.now.usable[i]
+    if s.took != NULL:
+        memset(s.took, 0, <size_t>c.n * MAX_GPUS * sizeof(uint16_t))
     index_build(c, s)
     c.then_is = c.version if all_up else 0
 
@@ -465,6 +492,11 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     if c.reqs != NULL:
         for i in range(c.n_reqs):
             free(c.reqs[i].must)
+            free(c.reqs[i].score)
+            free(c.reqs[i].seen)
+    work_free(&c.work)
+    free(c.stamp)
+    free(c.cand_s)
     state_free(&c.now)
     state_free(&c.then)
     map_free(&c.by_key)
@@ -515,6 +547,8 @@ cdef int cluster_init(Cluster* c, int n) noexcept nogil:
     c.cand = <int32_t*>calloc(m, sizeof(int32_t))
     c.cand_t = <int32_t*>calloc(m, sizeof(int32_t))
     c.cand_g = <int32_t*>calloc(m, sizeof(int32_t))
+    c.cand_s = <int64_t*>calloc(m, sizeof(int64_t))
+    c.stamp = <int64_t*>calloc(m, sizeof(int64_t))
     c.mark = <uint8_t*>calloc(m, 1)
     c.con_head = <int32_t*>malloc(m * sizeof(int32_t))
     if (c.cls == NULL or c.layout == NULL or c.cpus == NULL or c.threads == NULL or c.mem == NULL
@@ -522,7 +556,7 @@ cdef int cluster_init(Cluster* c, int n) noexcept nogil:
             or c.parts == NULL or c.feats == NULL or c.rank == NULL or c.node_of == NULL
             or c.links == NULL or c.layouts == NULL or c.mixed == NULL or c.out == NULL
             or c.cand == NULL or c.cand_t == NULL or c.cand_g == NULL or c.mark == NULL
-            or c.con_head == NULL):
+            or c.con_head == NULL or c.cand_s == NULL or c.stamp == NULL):
         return -1
     memset(c.con_head, 0xff, m * sizeof(int32_t))
     if state_init(&c.now, n) or state_init(&c.then, n):

@@ -122,7 +122,7 @@ def test_work_on_a_shrunk_node_stays_and_can_be_adopted(core: Core) -> None:
         core.allocate(3, [(0, 0, 0, 0b01)], adopt=True)
     core.release(1)
     core.release(2)
-    assert core.node(0) == (1, 10, 0b11, 0, 0, True)
+    assert core.node(0) == (1, 10, 0b11, 0, 0, True, 2000)
     core.check()
 
 
@@ -130,7 +130,7 @@ def test_nodes_of_a_job_come_free_one_by_one(core: Core) -> None:
     core.allocate(5, [(0, 1, 1, 0b10), (1, 4, 100, 0b11)], end=9)
     core.release_node(5, 0)
     assert core.allocation(5) == ((1, 4, 0, 100, 0b11),)
-    assert core.node(0) == (2, 50, 0b10, 0b01, 1, True)
+    assert core.node(0) == (2, 50, 0b10, 0b01, 1, True, 1000)
     core.release_node(5, 1)
     assert core.allocation(5) == ()
     core.check()
@@ -159,7 +159,7 @@ def test_the_largest_cluster() -> None:
     for node in (0, 99_999):
         core.set_node(node, cls=cls, cpus=1, mem_mb=1, gpu_type_masks=[(0, 15)])
     answer = core.place(core.request(gpus_per_node=4, min_nodes=2, max_nodes=2))
-    assert answer == (((0, 1, 1, 0, 15), (99_999, 1, 1, 0, 15)),)
+    assert answer.nodes == ((0, 1, 1, 0, 15), (99_999, 1, 1, 0, 15))
 
 
 def test_sixty_four_gpus() -> None:
@@ -171,7 +171,7 @@ def test_sixty_four_gpus() -> None:
     core.set_node(0, cls=cls, cpus=64, mem_mb=1, gpu_type_masks=[(0, every)])
     assert len(core.islands(cls)) == 8
     answer = core.place(core.request(gpus_per_node=64))
-    assert answer == (((0, 1, 1, 0, every),),)
+    assert answer.nodes == ((0, 1, 1, 0, every),)
     core.allocate(1, [(0, 1, 0, 0x7F)])
     # One GPU: the one that is alone on its island; nine: an island and one.
     assert core.best_gpus(cls, every & ~0x7F, 1) == 0x80

@@ -81,6 +81,7 @@ ODD_REQUEST += [
     "memory",
     "memory",
     "cap",
+    "policy",
 ]
 
 
@@ -132,6 +133,15 @@ def requests(draw: st.DrawFn, n_nodes: int, *, joint: bool = True) -> dict[str, 
             out["gpu_type"] = draw(st.integers(0, 1))
         if "island" in odd:
             out["one_island"] = True
+    if "policy" in odd:
+        out["policy"] = draw(st.integers(1, 6))
+    if form == "node" and out["min_nodes"] < 3 and draw(st.integers(0, 2)) == 0:
+        # A share of one GPU.
+        out["gpus_per_node"] = 1
+        out["gpu_milli"] = draw(st.sampled_from([100, 300, 450, 500, 700]))
+        out["policy"] = draw(st.sampled_from([0, 0, 0, 1, 2, 3, 4, 5, 6]))
+        out.pop("one_island", None)
+        odd -= {"exclusive"}
     if "exclusive" in odd:
         out["exclusive"] = True
     if "overcommit" in odd:
@@ -171,13 +181,25 @@ def build(cluster: list[dict[str, Any]]) -> tuple[Both, list[int]]:
     return both, classes
 
 
+#: usual shapes: (cpus, gpus, gpu_milli, types, weight)
+SHAPES = st.tuples(
+    st.sampled_from([1, 2, 4, 9]),
+    st.sampled_from([1, 1, 1, 0, 2, 4]),
+    st.sampled_from([0, 100, 450, 500, 700]),
+    st.sampled_from([(), (), (0,), (1,), (0, 1)]),
+    st.integers(1, 9),
+).map(lambda s: s if s[1] == 1 else (s[0], s[1], 0, *s[3:]))
+
+
 def disturb(
     data: st.DataObject, both: Both, classes: list[int], keys: list[int], n_nodes: int
 ) -> None:
     """One random event that is not a decision."""
     core, twin = both
     number = data.draw(st.integers(0, n_nodes - 1))
-    event = data.draw(st.sampled_from(["drain", "gpu", "release", "node", "end", "redefine"]))
+    event = data.draw(
+        st.sampled_from(["drain", "gpu", "release", "node", "end", "redefine", "workload"])
+    )
     if event == "drain":
         usable = data.draw(st.booleans())
         core.set_usable(number, usable)
@@ -188,6 +210,10 @@ def disturb(
         twin.set_gpu_ok(number, mask)
     elif event == "redefine":
         describe(both, number, data.draw(nodes()), classes)
+    elif event == "workload":
+        shapes = data.draw(st.lists(SHAPES, max_size=4))
+        core.set_workload(shapes)
+        twin.set_workload(shapes)
     elif keys:
         key = data.draw(st.sampled_from(keys))
         held = core.allocation(key)
@@ -225,8 +251,9 @@ def test_placements_and_refusals_are_the_same(data: st.DataObject) -> None:
         if isinstance(answer, _core.Placement):
             assert core.can_ever(req) is None
             rows = [(node, cpus, mem, gpus) for node, cpus, _, mem, gpus in answer.nodes]
-            core.allocate(step, rows, end=50 * step)
-            twin.allocate(step, rows, end=50 * step)
+            core.allocate(step, rows, end=50 * step, gpu_milli=answer.gpu_milli)
+            twin.allocate(step, rows, end=50 * step, gpu_milli=answer.gpu_milli)
+            assert core.allocation_milli(step) == content.get("gpu_milli", 0)
             keys.append(step)
         core.check()
 

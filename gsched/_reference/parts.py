@@ -1,0 +1,205 @@
+"""What the core's slow twin is made of: link classes, nodes, requests, jobs as plain objects."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+BIG = 1_000_000_000
+
+Row = tuple[int, int, int, int, int]
+
+
+def bits(mask: int) -> list[int]:
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+
+
+def bitmap(numbers: Iterable[int]) -> int:
+    return sum(1 << i for i in numbers)
+
+
+@dataclass
+class LinkClass:
+    """GPUs of a node: how strongly each two are joined, and who is joined at all."""
+
+    links: list[list[int]]
+    numa: list[int]
+    islands: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        seen: set[int] = set()
+        for first in range(len(self.links)):
+            if first in seen:
+                continue
+            island = {first}
+            while True:
+                more = {j for i in island for j, n in enumerate(self.links[i]) if n and j != i}
+                if more <= island:
+                    break
+                island |= more
+            seen |= island
+            self.islands.append(bitmap(island))
+
+    def weight(self, a: int, b: int) -> int:
+        return 4096 * self.links[a][b] + (self.numa[a] == self.numa[b])
+
+    def inside(self, mask: int) -> int:
+        return sum(self.weight(a, b) for a, b in itertools.combinations(bits(mask), 2))
+
+    def largest(self, mask: int) -> int:
+        return max(((mask & island).bit_count() for island in self.islands), default=0)
+
+    def score(self, free: int, choice: int) -> tuple[int, int, int]:
+        return (-self.inside(choice), -self.inside(free & ~choice), choice)
+
+    def best(self, free: int, count: int) -> int:
+        if count <= 0:
+            return 0
+        if free.bit_count() <= count:
+            return free
+        if len(self.links) > 16:
+            weights = {self.weight(a, b) for a in range(len(self.links)) for b in range(a)}
+            if len(weights) == 1:
+                return bitmap(bits(free)[:count])
+            choices = [self.grown(free, seed, count) for seed in bits(free)]
+        else:
+            choices = [bitmap(c) for c in itertools.combinations(bits(free), count)]
+        return min(choices, key=lambda choice: self.score(free, choice))
+
+    def grown(self, free: int, seed: int, count: int) -> int:
+        """From a seed, always the GPU that adds most, then harms the rest least."""
+        chosen = [seed]
+        while len(chosen) < count:
+            rest = [g for g in bits(free) if g not in chosen]
+
+            def worth(g: int, rest: Sequence[int] = rest) -> tuple[int, int, int]:
+                gain = sum(self.weight(g, c) for c in chosen)
+                harm = sum(self.weight(g, o) for o in rest if o != g)
+                return (-gain, harm, g)
+
+            chosen.append(min(rest, key=worth))
+        return bitmap(chosen)
+
+    def best_on_island(self, free: int, count: int) -> int:
+        choices = [
+            self.best(free & island, count)
+            for island in self.islands
+            if (free & island).bit_count() >= count
+        ]
+        return min(choices, key=lambda choice: self.score(free, choice), default=0)
+
+
+@dataclass
+class Node:
+    cls: int = 0
+    cpus: int = 0
+    mem: int = 0
+    types: dict[int, int] = field(default_factory=dict)
+    ok: int = 0
+    usable: bool = False
+    partitions: int = 0
+    features: int = 0
+    weight: int = 0
+    threads: int = 1
+
+    @property
+    def gpus(self) -> int:
+        return sum(self.types.values())
+
+
+@dataclass
+class Free:
+    """What a node has left at some time."""
+
+    cpus: int
+    mem: int
+    gpus: int
+    jobs: int
+    usable: bool
+    #: GPU -> thousandths of it that are taken, of those in parts
+    took: dict[int, int] = field(default_factory=dict)
+
+    def take(self, gpus: int, milli: int) -> None:
+        self.gpus &= ~gpus
+        if milli:
+            bit = bits(gpus)[0]
+            self.took[bit] = self.took.get(bit, 0) + milli
+
+
+@dataclass(frozen=True)
+class Request:
+    partition: int = -1
+    features_all: int = 0
+    features_any: tuple[int, ...] = ()
+    min_nodes: int = 1
+    max_nodes: int = 0
+    cap_nodes: int = 0
+    ntasks: int = 0
+    cpus_per_task: int = 1
+    min_cpus_node: int = 0
+    ntasks_per_node: int = 0
+    mem_per_node_mb: int = -1
+    mem_per_cpu_mb: int = 0
+    mem_per_gpu_mb: int = 0
+    gpus_per_node: int = 0
+    gpus_per_task: int = 0
+    gpus_total: int = 0
+    cpus_per_gpu: int = 0
+    gpu_type: int = -1
+    exclusive: bool = False
+    overcommit: bool = False
+    one_island: bool = False
+    threads_per_core: int = 0
+    nodelist: tuple[int, ...] = ()
+    exclude: tuple[int, ...] = ()
+    gpu_milli: int = 0
+    policy: int = 0
+
+    @property
+    def wants_gpus(self) -> bool:
+        return bool(self.gpus_per_node or self.gpus_per_task or self.gpus_total)
+
+    @property
+    def least_tasks(self) -> int:
+        return 1 if self.ntasks else self.ntasks_per_node or 1
+
+    def least_gpus(self, tasks: int) -> int:
+        """GPUs of a node that holds so many tasks, at least."""
+        if self.gpus_total:
+            return 1
+        return self.gpus_per_node or self.gpus_per_task * tasks
+
+    def cores(self, node: Node, tasks: int, gpus: int) -> int:
+        need = self.cpus_per_task if self.overcommit else tasks * self.cpus_per_task
+        need = max(need, gpus * self.cpus_per_gpu, self.min_cpus_node, 1)
+        threads = min(self.threads_per_core or node.threads, node.threads)
+        return -(-need // threads)
+
+    def memory(self, node: Node, cpus: int, gpus: int) -> int:
+        if self.mem_per_node_mb >= 0:
+            return self.mem_per_node_mb or node.mem
+        return self.mem_per_cpu_mb * cpus + self.mem_per_gpu_mb * gpus
+
+
+@dataclass
+class Job:
+    key: int
+    req: int
+    priority: int
+    order: int
+    limit: int
+    ready: int
+    held: int
+    group: int
+    unit: int
+    verdict: int = 0
+
+
+@dataclass
+class Held:
+    rows: list[Row]
+    end: int
+    milli: int = 0
+    #: reservations there were when the running pass started it
+    since: int = 0
