@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gsched.ledger import fields
 from gsched.ledger.fields import ALREADY_FINISHED, DENIED, BadValue, priority_of
 from gsched.ledger.outcome import Outcome
@@ -89,9 +91,11 @@ def to_the_top(
     for other, priority in zip(order, priorities, strict=True):
         if other.priority == priority:
             continue
+        # A copy: tasks of an array share what was submitted.
         if other.spec.priority is not None:
-            other.spec.priority = priority
+            other.spec = msgspec.structs.replace(other.spec, priority=priority)
         else:
-            other.spec.nice = BASIC_PRIORITY - other.id - priority
+            nice = BASIC_PRIORITY - other.id - priority
+            other.spec = msgspec.structs.replace(other.spec, nice=nice)
         other.priority = priority
         _changed(led, other, out)

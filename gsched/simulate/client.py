@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gsched.ledger import Write
 from gsched.model import JobSpec
-from gsched.wire.messages import Call, CancelJobs, Done, Refused, Reply, SubmitJob
+from gsched.wire.messages import Call, CancelJobs, Done, Refused, Reply, SubmitJob, UpdateJob
 from gsched.wire.messages import Write as AnyWrite
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ class Submitted:
     duration: float
     exit_code: int
     cancelled: bool = False
+    #: somebody queued it again, whatever had become of it; somebody changed its time limit
+    requeued: bool = False
+    relimited: bool = False
 
 
 class Client:
@@ -36,6 +39,7 @@ class Client:
         self._count = 0
         self._open: dict[bytes, AnyWrite] = {}
         self._plans: dict[bytes, tuple[float, int]] = {}
+        self._uids: dict[bytes, int] = {}
         #: acknowledged jobs by id
         self.jobs: dict[int, Submitted] = {}
         self.refused: list[str] = []
@@ -55,9 +59,14 @@ class Client:
     def cancel(self, job_id: int) -> None:
         self._send(CancelJobs([str(job_id)]))
 
-    def _send(self, write: AnyWrite) -> bytes:
+    def administer(self, write: AnyWrite) -> None:
+        """A request of root's; what it is refused for its job (gone, waiting) does not matter."""
+        self._send(write, uid=0)
+
+    def _send(self, write: AnyWrite, uid: int = 1000) -> bytes:
         self._count += 1
         request_id = self._count.to_bytes(16, "big")
+        self._uids[request_id] = uid
         self._open[request_id] = write
         self._try(request_id)
         return request_id
@@ -67,8 +76,9 @@ class Client:
         if write is None:
             return
         controller = self.world.controller
+        uid = self._uids[request_id]
         if controller is not None and controller.alive:
-            controller.receive(Write(Call(request_id, write, 1000, 1000, 1)))
+            controller.receive(Write(Call(request_id, write, uid, uid, 1)))
         self.world.at(self.world.now + REPEAT_S, lambda: self._try(request_id))
 
     def answered(self, request_id: bytes, reply: Reply) -> None:
@@ -83,7 +93,8 @@ class Client:
             return
         del self._open[request_id]
         if isinstance(reply, Refused):
-            self.refused.append(reply.message)
+            if self._uids[request_id]:
+                self.refused.append(reply.message)
         elif isinstance(write, SubmitJob):
             duration, exit_code = self._plans[request_id]
             assert reply.value not in self.jobs, f"job id {reply.value} was given twice"
@@ -92,6 +103,11 @@ class Client:
         elif isinstance(write, CancelJobs) and reply.value:
             self.jobs[int(write.ids[0])].cancelled = True
             self.world.note(f"client: cancel of {write.ids[0]} acknowledged")
+
+        elif isinstance(write, UpdateJob) and write.verb.startswith("requeue") and reply.value:
+            self.jobs[int(write.ids[0])].requeued = True
+        elif isinstance(write, UpdateJob) and "timelimit" in write.fields:
+            self.jobs[int(write.ids[0])].relimited = True
 
     @property
     def idle(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched.model import Gpu
-from gsched.wire.messages import PROTOCOL, Register, ToNode, decode
+from gsched.wire.messages import PROTOCOL, Register, Reread, ToNode, decode
 from slurmd_compat.agent import words
 from slurmd_compat.agent.machine import Agent
 
@@ -53,6 +53,8 @@ class SimNode:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
+        #: its hardware, whatever the configuration says of it later
+        self.conf = world.config.nodes[name]
         self.boots = 0
         self.up = False
         self.daemons = 0
@@ -126,8 +128,15 @@ class SimNode:
 
     def receive(self, frame: bytes) -> None:
         """A message off the wire."""
-        if self.agent is not None:
-            self._input(decode(ToNode, frame))
+        if self.agent is None:
+            return
+        message = decode(ToNode, frame)
+        if isinstance(message, Reread):
+            # As the real one: it starts anew with what it then reads.
+            self.agent = None
+            self.start_daemon()
+        else:
+            self._input(message)
 
     def _input(self, item: words.Input) -> None:
         if self.agent is None:
@@ -206,7 +215,7 @@ class SimNode:
             self.steps.pop(action.key, None)
 
     def _facts(self) -> Register:
-        conf = self.world.config.nodes[self.name]
+        conf = self.conf
         types = [kind for kind, count in conf.gpu_types.items() for _ in range(count)]
         gpus = [
             Gpu(

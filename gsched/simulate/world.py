@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gsched.config import Config
-from gsched.ledger import Tick
+from gsched.ledger import Configure, Tick
 from gsched.simulate.client import Client
 from gsched.simulate.controller import Controller, Disk
 from gsched.simulate.node import SimNode
@@ -82,6 +82,8 @@ class World:
         self.nodes = {name: SimNode(self, name) for name in self.config.nodes}
         self.client = Client(self)
         self.calm = False
+        #: something is still planned until then
+        self.busy_until = 0.0
         #: how far the controller's wall clock is off
         self.wall_offset = 0.0
         self.start_controller()
@@ -132,6 +134,13 @@ class World:
         self.controller = Controller(self, self.disk)
         self.note(f"controller starts, epoch {self.controller.ledger.meta.epoch}")
         self.controller.begin()
+
+    def reconfigure(self, config: Config) -> None:
+        """The files change, and the controller, if there is one, is told to read them."""
+        self.config = config
+        self.note(f"configuration with {len(config.nodes)} nodes")
+        if self.controller is not None:
+            self.controller.receive(Configure(config))
 
     def controller_died(self, who: Controller) -> None:
         """Another one is started some time later."""

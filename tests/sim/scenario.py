@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from gsched.config import parse_config
 from gsched.ledger import hetero
@@ -84,8 +85,15 @@ def random_components(rnd: random.Random, spec: JobSpec) -> list[JobSpec]:
     ]
 
 
-def play(seed: int, *, proof: bool = False, storm_s: float = STORM_S) -> World:
-    """One history; raises AssertionError with the seed where something is lost or doubled."""
+def play(
+    seed: int,
+    *,
+    proof: bool = False,
+    storm_s: float = STORM_S,
+    more: Callable[[World, random.Random], None] | None = None,
+) -> World:
+    """One history; raises AssertionError with the seed where something is lost or doubled. `more`
+    adds events of its own before it begins."""
     rnd = random.Random(seed)
     world = World(CONFIG_PROOF if proof else CONFIG, seed, random_faults(rnd))
     world.weather(world.now + storm_s)
@@ -120,6 +128,8 @@ def play(seed: int, *, proof: bool = False, storm_s: float = STORM_S) -> World:
                 world.client.cancel(ids[int(pick * len(ids))])
 
         world.at(world.now + rnd.uniform(0, storm_s), cancel)
+    if more is not None:
+        more(world, rnd)
     try:
         start = world.now
         world.run_until(start + storm_s)
@@ -135,6 +145,8 @@ def play(seed: int, *, proof: bool = False, storm_s: float = STORM_S) -> World:
 def finished(world: World) -> bool:
     """Whether nothing is left to do (checked after every event: kept cheap)."""
     controller = world.controller
+    if world.now < world.busy_until:
+        return False
     if not world.calm or controller is None or not controller.alive or not world.client.idle:
         return False
     ledger = controller.ledger
@@ -198,14 +210,15 @@ def account_job(world: World, job: Job, told: Submitted) -> None:
     elif job.state == JobState.FAILED:
         assert job.wstatus == told.exit_code << 8 and told.exit_code, f"job {job_id}"
     elif job.state == JobState.TIMEOUT:
-        assert job.time_limit and told.duration > job.time_limit, f"job {job_id} timed out"
+        late = job.time_limit and told.duration > job.time_limit
+        assert late or told.relimited, f"job {job_id} timed out"
     elif job.state == JobState.CANCELLED:
         assert told.cancelled, f"job {job_id} was cancelled by nobody"
     elif job.state == JobState.NODE_FAIL:
         assert job.spec.requeue is False, f"job {job_id} was not queued again"
     else:
         raise AssertionError(f"job {job_id} ended as {job.state.name}")
-    if told.cancelled and not job.array_job_id:
+    if told.cancelled and not told.requeued and not job.array_job_id:
         assert job.state == JobState.CANCELLED, f"job {job_id}: cancel acknowledged, {job.state}"
     if job.state in (JobState.COMPLETED, JobState.FAILED, JobState.TIMEOUT):
         assert runs, f"job {job_id} ended and never ran"

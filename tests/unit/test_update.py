@@ -395,6 +395,15 @@ def test_top_reorders_the_users_own_jobs() -> None:
     assert third.priority == before[0]
 
 
+def test_top_of_one_task_says_nothing_of_the_others() -> None:
+    b = Bench()
+    b.job(begin=int(b.now) + 3600)
+    b.job(array="1-3", begin=int(b.now) + 3600)
+    b.write(UpdateJob(["2_1"], "top"), 0)
+    nice = {j.array_task_id: j.spec.nice for j in b.led.jobs.values() if j.array_job_id}
+    assert nice[1] < 0 and nice[-1] == 0
+
+
 def test_top_is_disabled_for_users_by_default() -> None:
     b = Bench()
     job = b.job(begin=int(b.now) + 3600)
