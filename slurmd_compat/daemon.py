@@ -66,6 +66,7 @@ from slurmd_compat.launcher import (
     kill_word,
     user_entry,
 )
+from slurmd_compat.leftovers import end_unknown
 
 #: ms for which an end waits for the release that usually follows at once: one report for both
 LINGER_MS = 10
@@ -184,6 +185,9 @@ class Daemon:
     def start(self) -> None:
         """Takes up what the journal holds."""
         records = self.journal.records()
+        known = {self.launcher.directory(record.key) for record in records}
+        for sentence in end_unknown(self.launcher.spool, known, self.node, self.config.path):
+            self.log.error(sentence)
         for path in self.launcher.orphans(record.key for record in records):
             self._remove_orphan(path)
         self.grants.sweep(record.key for record in records)
