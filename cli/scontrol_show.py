@@ -217,7 +217,7 @@ def _steps(
     shown = 0
     job_text, dot, step = (what or "").partition(".")
     for job in rows.jobs:
-        if job.state is not JobState.RUNNING or not job.alloc:
+        if job.state is not JobState.RUNNING or not job.alloc or job.het_offset:
             continue
         if what is not None and (job_text != str(job.id) or (dot and step != "batch")):
             continue

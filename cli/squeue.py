@@ -64,7 +64,8 @@ def _report(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Re
     if wanted.iterate or (wanted.wide and wanted.header):
         out.write(date_line(now))
     if wanted.steps:
-        views = [view for view in views if view.job.state is JobState.RUNNING]
+        # The script of a heterogeneous job runs in its first component.
+        views = [v for v in views if v.job.state is JobState.RUNNING and not v.job.het_offset]
         table = _step_table(job_table(env, now, cluster))
     else:
         table = job_table(env, now, cluster)

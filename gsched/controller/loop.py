@@ -221,7 +221,8 @@ class Controller:
             # A repeated request was carried out already: its answer needs no room.
             if call.request_id not in self._ledger.answers:
                 reply = submit.check(call, write, self._store, self._max_script)
-                self._sharing.spec(write.spec)
+                for spec in (write.spec, *write.components):
+                    self._sharing.spec(spec)
         elif isinstance(write, Shutdown):
             reply = shutdown.shutdown(call, self._ledger.admins, self.stop)
         elif isinstance(write, Reconfigure):
