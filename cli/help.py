@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import click
 
 from gsched_cli.options import NONE, OPTIONAL, OPTIONS, Option
@@ -33,10 +35,10 @@ def sbatch_help() -> str:
 
 def sbatch_usage() -> str:
     """The text of `sbatch --usage`."""
-    formatter = click.HelpFormatter(width=80)
     words = []
     for option in OPTIONS:
         left = _left(option).strip()
         words.append(f"[{left.rpartition(', ')[2]}]")
-    formatter.write_usage("sbatch", " ".join([*words, "script", "[args...]"]))
-    return formatter.getvalue()
+    # An option is not broken at its hyphens: click's own usage text would do that.
+    lines = textwrap.wrap(" ".join([*words, "script", "[args...]"]), 66, break_on_hyphens=False)
+    return "Usage: sbatch " + ("\n" + " " * 14).join(lines) + "\n"

@@ -278,11 +278,14 @@ class JobView:
 
     @property
     def node_count_text(self) -> str:
-        """`scontrol`'s NumNodes: a waiting job shows the range it accepts."""
-        if not self.pending or self.together:
+        """`scontrol`'s NumNodes: a waiting job shows the range it accepts if it named one, or if
+        nobody has looked yet where it would fit: while it is held, or a heterogeneous component."""
+        shape = self.job.spec.shape
+        open_yet = shape.nodes_set or self.job.held is not Hold.NONE or self.job.het_job_id
+        if not self.pending or not open_yet:
             return str(self.node_count)
         least = self.requested_nodes
-        most = self.job.spec.shape.max_nodes or max(self.task_count, least)
+        most = shape.max_nodes or max(self.task_count, least)
         return f"{least}-{most}"
 
     # ---- tasks, CPUs, memory, GPUs -----------------------------------------------------
@@ -300,11 +303,17 @@ class JobView:
         shape = self.job.spec.shape
         nodes = self.requested_nodes
         tasks = shape.ntasks or nodes * max(shape.ntasks_per_node, 1)
+        least = nodes
+        if shape.overcommit:
+            tasks = nodes
+        elif not shape.ntasks and not shape.ntasks_per_node and shape.max_nodes > nodes:
+            # How many tasks there will be is open: Slurm counts one.
+            tasks = least = 1
         return max(
             tasks * max(shape.cpus_per_task, 1),
             nodes * shape.min_cpus_node,
             self.requested_gpus * shape.cpus_per_gpu,
-            nodes,
+            least,
         )
 
     @property
@@ -334,10 +343,11 @@ class JobView:
 
     @property
     def requested_mb(self) -> int:
-        """Memory asked for in all, MB; 0 unknown or all of the nodes."""
+        """Memory asked for in all, MB; 0 unknown, or all of nodes that it does not have yet."""
         shape = self.job.spec.shape
         if shape.mem_per_node is not None:
-            return shape.mem_per_node * self.requested_nodes
+            all_of_them = sum(share.mem_mb for share in self.job.alloc)
+            return shape.mem_per_node * self.requested_nodes or all_of_them
         if shape.mem_per_cpu is not None:
             return shape.mem_per_cpu * self.requested_cpus
         if shape.mem_per_gpu is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NAME = "scancel"
 
 USAGE = """\
-Usage: scancel [-A account] [--batch] [--full] [--interactive] [-n job_name]
+Usage: scancel [-A account] [--batch] [--ctld] [--full] [--interactive] [-n job_name]
                [-p partition] [-Q] [-q qos] [-R reservation] [-s signal | integer]
                [-t PENDING | RUNNING | SUSPENDED] [--usage] [-u user_name]
                [--hurry] [-V] [-v] [-w hosts...] [--wckey=wckey]
@@ -29,6 +29,7 @@ HELP = """\
 Usage: scancel [OPTIONS] [job_id[_array_id][.step_id]]...
 Which jobs, beside the ids (all that is said must be true of a job):
   -A, --account=NAME        of this account
+  -M, --clusters=LIST       of this cluster
       --me                  of the caller
   -n, --name=NAME           with this name
   -p, --partition=NAME      in this partition
@@ -39,6 +40,7 @@ Which jobs, beside the ids (all that is said must be true of a job):
   -w, --nodelist=HOSTS      on one of these nodes
       --wckey=KEY           with this workload key
 What to do:
+      --admin-comment=TEXT  taken, without effect (as --sibling=CLUSTER)
   -b, --batch               signal the script's shell alone
   -c, --cron                allow jobs of scrontab
       --ctld                by way of the controller (always done)

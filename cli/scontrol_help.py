@@ -7,11 +7,15 @@ Options:
   -a, --all                 hidden partitions too (--hide: not)
   -d, --details             more of each job and node
   -F, --future              nodes configured for later too
+  -M, --clusters=NAME       of this cluster
   -o, --oneliner            one line for each record
   -Q, --quiet               errors only
   -u, --uid=USER            act for another user
   -v, --verbose             more messages
   -V, --version             the version
+  -h, --help                this
+      --federation  --local  --sibling
+                            taken, without effect
 Show:
   show job [ID]             jobs
   show node [HOSTS]         nodes

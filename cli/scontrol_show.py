@@ -168,6 +168,7 @@ def _jobs(
         ]
         if not jobs:
             raise Stop(1, "slurm_load_jobs error: Invalid job id specified\n")
+        jobs = [shown for job in jobs for shown in _as_asked(job, wanted)]
     if not jobs:
         streams.stdout.write("No jobs in the system\n")
         return 0
@@ -179,6 +180,23 @@ def _jobs(
         view = JobView(job, rows.verdicts.get(job.id), now, bitstr_len=bitstr)
         layout.record(job_lines(view, env, now, detail))
     return 0
+
+
+def _as_asked(job: Job, wanted: Sequence[tuple[int, int]]) -> list[Job]:
+    """A record that stands for several tasks of an array: the tasks that were named, each as one
+    record, unless the whole was asked for."""
+    together = _together(job)
+    ids = (job.id, job.array_job_id, job.het_job_id)
+    tasks = [task for number, task in wanted if number in ids]
+    if not together or not all(task >= 0 for task in tasks):
+        return [job]
+    import msgspec
+
+    return [
+        msgspec.structs.replace(job, array_task_id=task)
+        for task in dict.fromkeys(tasks)
+        if task in together
+    ]
 
 
 def _together(job: Job) -> TaskSet | tuple[int, ...]:

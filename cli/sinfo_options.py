@@ -133,6 +133,7 @@ What to show:
   -s, --summarize           one line for each partition
   -S, --sort=LIST           order, by letters of -o with + or - before them
   -T, --reservation         reservations
+      --federation  --local taken, without effect
   -v, --verbose             more messages
   -V, --version             the version
 Help:

@@ -2,11 +2,11 @@
 
 USAGE = """\
 Usage: squeue [-A account] [--clusters names] [-i seconds] [--job jobid]
-              [-n name] [-o format] [-p partitions] [--qos qos]
-              [--reservation reservation] [--sort fields] [--start]
+              [-n name] [-o format] [--only-job-state] [-p partitions]
+              [--qos qos] [--reservation reservation] [--sort fields] [--start]
               [--step step_id] [-t states] [-u user_name] [--usage]
               [-L licenses] [-w nodes] [--federation] [--local] [--sibling]
-              [-ahjlrsv]
+              [--running-over=time] [--running-under=time] [-ahjlrsv]
 """
 
 HELP = """\
@@ -38,6 +38,8 @@ What to show:
   -O, --Format=FORMAT       columns by name: type[:[.][size][suffix]],...
   -r, --array               one line for each array task
   -S, --sort=LIST           order, by letters of -o with + or - before them
+      --federation  --local  --sibling  --only-job-state  --hide
+                            taken, without effect
   -v, --verbose             more messages
   -V, --version             the version
 Help:

@@ -210,12 +210,18 @@ def _tasks(shape: Shape) -> int:
 
 
 def _cpus(shape: Shape) -> int:
-    nodes = _nodes(shape)
+    nodes = least = _nodes(shape)
+    tasks = _tasks(shape)
+    if shape.overcommit:
+        tasks = nodes
+    elif not shape.ntasks and not shape.ntasks_per_node and shape.max_nodes > nodes:
+        # How many tasks there will be is open: Slurm counts one.
+        tasks = least = 1
     return max(
-        _tasks(shape) * max(shape.cpus_per_task, 1),
+        tasks * max(shape.cpus_per_task, 1),
         nodes * shape.min_cpus_node,
         _gpus(shape) * shape.cpus_per_gpu,
-        nodes,
+        least,
     )
 
 

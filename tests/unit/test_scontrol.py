@@ -262,6 +262,33 @@ def test_an_array(shared: Path) -> None:
 
 
 @pytest.mark.shared
+def test_a_task_of_an_array_that_waits(shared: Path) -> None:
+    """Job 57_3 of transcript 007: as if the task were a record of its own."""
+    golden = transcript(shared, "007")["scontrol show job 57_3"]
+    when = T0 - 245
+    job = make_job(
+        57,
+        "held",
+        cpu_shape(),
+        array_job_id=57,
+        array_pending="0,3",
+        held=Hold.USER,
+        std_out="arr-%A_%a-%x-%N-%t.out",
+        command="CWD/arr.sh",
+        submit_line="sbatch -a 0-3 -H -J held arr.sh",
+        priority=0,
+        submit_time=when,
+        eligible_time=0,
+        last_sched_eval=when,
+    )
+    out, err, code = invoke(run, ["show", "job", "57_3"], cluster(job))
+    assert (out, err, code) == (golden.stdout, golden.stderr, golden.code)
+    both, _, _ = invoke(run, ["show", "job", "57_3,57_0"], cluster(job))
+    assert both.count("ArrayTaskId=3 ") == both.count("ArrayTaskId=0 ") == 1
+    assert "ArrayTaskId=0,3 " in invoke(run, ["show", "job", "57,57_3"], cluster(job))[0]
+
+
+@pytest.mark.shared
 def test_config_lines(shared: Path) -> None:
     """Every line shown that Slurm shows too has the same layout."""
     golden = transcript(shared, "032")["scontrol show config"].stdout.split("\n")
