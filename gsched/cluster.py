@@ -13,6 +13,7 @@ from gsched import _core, dependency, features, forecast, nodepolicy
 from gsched.bits import bits, symmetric
 from gsched.config import Config, NodeConfig
 from gsched.cpuset import pick_cpus
+from gsched.hostlist import compress
 from gsched.licenses import LICENSES, LicenseError, Licenses
 from gsched.licenses import parse as parse_licenses
 from gsched.model import Hold, Job, Node, NodeAlloc, Phase, Placement, Plan, Shape, Verdict
@@ -86,6 +87,10 @@ class Cluster:
         self._limit: dict[int, int] = {}
         #: job id -> key of its allocation in the core
         self._alloc_key: dict[int, int] = {}
+        #: job id -> the nodes it names, for jobs in the queue that name any
+        self._named: dict[int, tuple[str, ...]] = {}
+        #: of those the ones that were told that a node is away: their row and verdict code
+        self._away_said: dict[int, tuple[int, int]] = {}
         #: job id -> reason word while its rows are held
         self._parked: dict[int, str] = {}
         #: array id -> group in the core, for its throttle; groups that may be used again
@@ -156,6 +161,9 @@ class Cluster:
         """Whether new work may go there."""
         self._core.set_usable(self._index[name], usable)
         self._together.usable_changed()
+        for job_id, (key, code) in self._away_said.items():
+            if name in self._named[job_id] and key in self._row:
+                self._changed.setdefault(key, code)
 
     def used(self, name: str) -> tuple[int, int, int]:
         """(CPUs, MB, GPU bitmap) that jobs hold on a node."""
@@ -339,6 +347,8 @@ class Cluster:
         if parked:
             self._parked[job.id] = parked
             self._changed[rows[0]] = _core.HELD
+        if job.spec.shape.nodelist:
+            self._named[job.id] = job.spec.shape.nodelist
         if job.spec.begin:
             heapq.heappush(self._begins, job.spec.begin)
         self._rows[job.id] = rows
@@ -388,6 +398,8 @@ class Cluster:
             if self._row.pop(key, None) is not None:
                 self._core.queue_remove(key)
         self._parked.pop(job_id, None)
+        self._named.pop(job_id, None)
+        self._away_said.pop(job_id, None)
         self._together.remove(job_id)
         self._licenses.remove(job_id)
         self._limit.pop(job_id, None)
@@ -581,12 +593,23 @@ class Cluster:
                 verdict.nodes = ",".join(self.names[share[0]] for share in kept.placement.nodes)
             if code in (_core.RESOURCES, _core.NODES_DOWN, _core.NEVER):
                 verdict.causes = self._causes(job_id, now)
+                away = self._named_away(job_id) if code != _core.NEVER else ""
+                if away:
+                    verdict.reason = f"ReqNodeNotAvail, UnavailableNodes:{away}"
+                    self._away_said[job_id] = key, code
             verdicts.append(verdict)
         return verdicts
 
     def _first_row(self, job_id: int) -> int:
         """The row that speaks for the job: the first that has not been started."""
         return next((key for key in self._rows[job_id] if key in self._row), 0)
+
+    def _named_away(self, job_id: int) -> str:
+        """The nodes that a job names and that take no work now, as a host list; "" none."""
+        names = self._named.get(job_id, ())
+        indexes = [self._index[name] for name in names if name in self._index]
+        away = [self.names[i] for i in indexes if not self._core.node(i).usable]
+        return compress(away) if away else ""
 
     def _causes(self, job_id: int, now: int) -> list[tuple[str, int, bool]]:
         refusal = self._core.place(self._requests[job_id][0], now, self._limit[job_id])

@@ -408,3 +408,23 @@ def test_a_job_for_several_partitions_starts_once_where_there_is_room() -> None:
     b.schedule()
     tasks = [j for j in b.led.jobs.values() if j.array_job_id == both.id]
     assert len(tasks) == 4 and all(j.state == JobState.RUNNING for j in tasks)
+
+
+def test_a_named_node_that_is_away_is_named_as_the_reason() -> None:
+    b = Bench()
+    b.write(UpdateNode(["node3", "node4"], "drain", "bad fan"), uid=0)
+    one = b.job(shape=Shape(nodelist=("node3",)))
+    both = b.job(shape=Shape(min_nodes=3, max_nodes=3, nodelist=("node2", "node3", "node4")))
+
+    def reasons() -> dict[int, str]:
+        found = b.schedule().view.values()
+        return {v.job_id: v.reason for v in found if v is not None and hasattr(v, "causes")}
+
+    # As the transcripts say of jobs "needs3" and "rnd".
+    assert reasons() == {
+        one.id: "ReqNodeNotAvail, UnavailableNodes:node3",
+        both.id: "ReqNodeNotAvail, UnavailableNodes:node[3-4]",
+    }
+    b.write(UpdateNode(["node3"], "resume"), uid=0)
+    assert reasons() == {both.id: "ReqNodeNotAvail, UnavailableNodes:node4"}
+    assert one.alloc[0].node == "node3"
