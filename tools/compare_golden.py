@@ -65,6 +65,10 @@ FIRST = "sbatch-basic"
 TOGETHER = ("squeue-views", "squeue-format", "squeue-json", "squeue-reasons")
 
 
+#: lines of a difference that are shown
+MOST = 80
+
+
 class Problem(Exception):
     """The comparison cannot be made; the text is one sentence."""
 
@@ -144,7 +148,11 @@ def compare(
     if re.search(r" (--help\w*|--usage|help)$", golden.command):
         # Wording is not compared, only what is listed.
         left = [*sorted(listed(golden.stdout + golden.stderr)), f"exit {golden.exit}"]
-        right = [*sorted(listed(ours.stdout + ours.stderr)), f"exit {ours.exit}"]
+        # An option more is no difference: Slurm's own texts leave some out.
+        # A name may be cut short.
+        mine_too = listed(ours.stdout + ours.stderr)
+        both = {one for one in left if any(other.startswith(one) for other in mine_too)}
+        right = [*sorted(both - {left[-1]}), f"exit {ours.exit}"]
     else:
         left, right = text.normal(golden, marks[0]), text.normal(ours, marks[1])
     if left == right:
@@ -158,8 +166,8 @@ def compare(
                 left = changed
                 used.add(number)
     for number, entry in mine:
-        if entry.kind == "order" and left != right and sorted(left) == sorted(right):
-            left = right
+        if entry.kind == "order" and left != right:
+            left, right = [*sorted(left[:-1]), left[-1]], [*sorted(right[:-1]), right[-1]]
             used.add(number)
     diff = list(difflib.unified_diff(left, right, "slurm", "gsched", n=1, lineterm=""))
     open_lines = 0
@@ -188,7 +196,7 @@ def distance(left: list[str], right: list[str]) -> int:
 
 def listed(help_text: str) -> set[str]:
     """What a help text lists: its options; the words of a list of fields."""
-    options = set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", help_text))
+    options = set(re.findall(r"(?<![\w-])--[A-Za-z][\w-]*\w|(?<![\w-])-[A-Za-z]\b", help_text))
     return options or set(re.findall(r"\S+", help_text))
 
 
@@ -328,7 +336,9 @@ def report(results: dict[str, list[Outcome]], entries: list[Entry], everything: 
             used |= outcome.entries
             if outcome.verdict == "different" or (everything and outcome.verdict == "known"):
                 print(f"\n{theme} ({outcome.verdict}): $ {outcome.command}")
-                print("\n".join(outcome.diff))
+                print("\n".join(outcome.diff[:MOST]))
+                if len(outcome.diff) > MOST:
+                    print(f"... and {len(outcome.diff) - MOST} lines more")
     print(f"\n{'theme':28}{'equal':>8}{'known':>8}{'different':>11}{'not compared':>14}")
     for theme, outcomes in results.items():
         counts = Counter(outcome.verdict for outcome in outcomes)

@@ -115,7 +115,7 @@ def submitted(record: Record) -> list[str]:
 
 
 def swap(line: str, pattern: str, text: str | Callable[[str], str], once: bool = False) -> str:
-    """Replaces each match in a line (or the first); blanks beside it give or take the difference in width."""
+    """Replaces each match in a line (or the first); blanks beside it make up for the width."""
     at = 0
     while found := re.compile(pattern).search(line, at):
         if found.start() == found.end():
@@ -157,6 +157,10 @@ def _line(line: str, marks: Marks, record: Record, listing: bool) -> str:
     line = re.sub(r"\b0\.\d{14}\b", "<prio>", line)
     line = re.sub(r"AllocNode:Sid=\S+", "AllocNode:Sid=<host>:<sid>", line)
     line = re.sub(rf"(?<![\w.-]){re.escape(marks.host)}(?![\w.-])", "<host>", line)
+    line = re.sub(r"^_=/\S*/", "_=<path>/", line)
+    line = re.sub(r"(?<=HetJobIdSet=)\d+-\d+", "<ids>", line)
+    line = re.sub(r"(?<=JOB_ID_HET_GROUP_)(\d)=\d+", r"\1=<id>", line)
+    line = re.sub(r"(?<=JOB_ID_PACK_GROUP_)(\d)=\d+", r"\1=<id>", line)
     line = re.sub(r"\bSLURM_TASK_PID=\d+", "SLURM_TASK_PID=<pid>", line)
     line = re.sub(r"\bs[0-9A-HJKMNP-TV-Z]{13}\b", "<sluid>", line)
     for place in ID_PLACES:
