@@ -73,6 +73,9 @@ class Cluster:
         self._free_cpus: list[int] = []
         self._gpu_type: list[list[str]] = [[] for _ in self.names]
         self._gpu_cores: list[list[str]] = [[] for _ in self.names]
+        #: links and NUMA domains as nodes report them -> the same as the core has them: a large
+        #: cluster has few kinds of nodes
+        self._wirings: dict[object, tuple[int, list[list[int]], list[int]]] = {}
         for conf in config.nodes.values():
             self._free_cpus.append((1 << conf.cpus) - 1)
             for feature in conf.features:
@@ -121,14 +124,12 @@ class Cluster:
         conf = self.config.nodes[node.name]
         if node.gpus:
             types = [gpu.type for gpu in node.gpus]
-            links = [list(gpu.links) or [0] * len(node.gpus) for gpu in node.gpus]
-            numa = [gpu.numa for gpu in node.gpus]
+            wiring = self._wiring([gpu.links for gpu in node.gpus], [g.numa for g in node.gpus])
             ok = sum(1 << bit for bit, gpu in enumerate(node.gpus) if not gpu.fault)
             self._gpu_cores[i] = [gpu.cores for gpu in node.gpus]
         else:
             types = [kind for kind, count in conf.gpu_types.items() for _ in range(count)]
-            links = [[0] * len(types) for _ in types]
-            numa = [-1] * len(types)
+            wiring = self._wiring([[] for _ in types], [-1] * len(types))
             ok = (1 << len(types)) - 1
             self._gpu_cores[i] = [""] * len(types)
         if node.no_gpus:
@@ -138,8 +139,7 @@ class Cluster:
         for bit, kind in enumerate(types):
             number = self._type_id.setdefault(kind, len(self._type_id))
             by_type[number] = by_type.get(number, 0) | 1 << bit
-        links = symmetric(links)
-        cls = self._core.define_class(links, numa)
+        cls, links, numa = wiring
         description: dict[str, Any] = {
             "cpus": conf.cpus,
             "mem_mb": conf.real_memory,
@@ -153,6 +153,20 @@ class Cluster:
         usable = self._core.node(i).usable and node.flags == 0
         self._core.set_node(i, cls=cls, usable=usable, **description)
         self._together.describe(i, cls, links, numa, description)
+
+    def _wiring(
+        self, rows: list[list[int]], numa: list[int]
+    ) -> tuple[int, list[list[int]], list[int]]:
+        """(class, links, NUMA domains) of a node with these links, none where a row is empty."""
+        key = (tuple(map(tuple, rows)), tuple(numa))
+        found = self._wirings.get(key)
+        if found is None:
+            links = symmetric([list(row) or [0] * len(rows) for row in rows])
+            if len(self._wirings) >= REMEMBERED:
+                self._wirings.clear()
+            found = (self._core.define_class(links, numa), links, numa)
+            self._wirings[key] = found
+        return found
 
     def _features(self, conf: NodeConfig) -> int:
         return sum(1 << self._feature_bit[name] for name in set(conf.features))

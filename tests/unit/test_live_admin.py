@@ -382,3 +382,27 @@ def test_a_restart_without_the_node_of_a_running_job() -> None:
     assert led.jobs[job.id].state == JobState.RUNNING
     assert led.nodes["node3"].flags & NodeFlag.DRAIN
     assert isinstance(led.nodes["node3"], Node)
+
+
+def test_links_of_each_node_are_kept_apart_when_the_configuration_is_read_anew() -> None:
+    b = Bench(register=False)
+    flat = [
+        Gpu(f"a{i}", "h100", i, links=[0 if i == j else 18 for j in range(8)]) for i in range(8)
+    ]
+    pairs = [
+        Gpu(f"b{i}", "h100", i, links=[18 if i != j and i // 4 == j // 4 else 0 for j in range(8)])
+        for i in range(8)
+    ]
+    b.register("node1", gpus=flat)
+    b.register("node2", gpus=pairs)
+    for _ in range(2):
+        configure(b, CONF)
+        one = b.job(shape=Shape(gpus_per_node=1, nodelist=("node2",)))
+        four = b.job(shape=Shape(gpus_per_node=4, nodelist=("node2",)))
+        for name in ("node1", "node2"):
+            b.report(name)
+        b.schedule()
+        # One GPU is taken of the first island: four together are left on the second only.
+        assert {one.alloc[0].gpus < 16, four.alloc[0].gpus < 16} == {True, False}
+        b.write(CancelJobs([str(one.id), str(four.id)]), 0)
+        b.report("node2", *(at(j, Phase.RELEASED, wstatus=15) for j in (one, four)))
