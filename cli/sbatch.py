@@ -446,7 +446,8 @@ def _identity(options: Options, process: Process, reader: Reader) -> tuple[str, 
     if (uid, gid) == (reader.uid, reader.gid):
         return process.user, process.group
     if process.become is None:
-        raise Refusal("--uid and --gid are permitted only for root")
+        which = "uid" if options.uid is not None else "gid"
+        raise Refusal(f"--{which} only permitted by root user", code=255)
     process.become(uid, gid)
     return user_name(uid), group_name(gid)
 

@@ -292,7 +292,7 @@ class Reads:
             return Refused(b"", "Invalid job id specified", "ESLURM_INVALID_JOB_ID")
         head = _head.decode(record)
         if uid != head.uid and uid not in self._admins:
-            return Refused(b"", "Access/permission denied", "ESLURM_ACCESS_DENIED")
+            return Refused(b"", "Invalid user id", "ESLURM_USER_ID_MISSING")
         if query.what not in {"script", "environment"}:
             return Refused(b"", f"a job has no {query.what!r}")
         digest = head.script if query.what == "script" else head.environment

@@ -118,6 +118,8 @@ def _component(
         return Refused(call.request_id, problem.message, problem.code, notes=list(problem.notes))
     default = led.config.default_partition
     names = spec.partitions or ((default,) if default else ())
+    if spec.nice < 0 and not admin:
+        return Refused(call.request_id, "Invalid --nice value", "ESLURM_INVALID_NICE")
     if not names:
         return Refused(
             call.request_id,
@@ -210,8 +212,7 @@ def _with_defaults(spec: JobSpec, partition: PartitionConfig, led: Ledger, admin
     if change:
         shape = msgspec.structs.replace(shape, **change)
     priority = spec.priority if admin else None
-    nice = spec.nice if admin else max(0, spec.nice)
-    return msgspec.structs.replace(spec, shape=shape, priority=priority, nice=nice)
+    return msgspec.structs.replace(spec, shape=shape, priority=priority)
 
 
 def default_memory(partition: str, config: Config, gpus: bool) -> dict[str, int]:

@@ -115,7 +115,7 @@ def test_scripts_are_their_owners(reads: Reads) -> None:
     assert ask(reads, BlobQuery(1, "script"), 0) == Blob(b"#!/bin/sh\n")
     assert ask(reads, BlobQuery(1, "environment"), 1000) == Blob(b"")
     for query, uid, text in (
-        (BlobQuery(1, "script"), 1001, "Access/permission denied"),
+        (BlobQuery(1, "script"), 1001, "Invalid user id"),
         (BlobQuery(99, "script"), 1000, "Invalid job id specified"),
         (BlobQuery(-1, "script"), 1000, "Invalid job id specified"),
         (BlobQuery(1, "password"), 1000, "a job has no 'password'"),

@@ -428,3 +428,12 @@ def test_a_named_node_that_is_away_is_named_as_the_reason() -> None:
     b.write(UpdateNode(["node3"], "resume"), uid=0)
     assert reasons() == {both.id: "ReqNodeNotAvail, UnavailableNodes:node4"}
     assert one.alloc[0].node == "node3"
+
+
+def test_only_an_administrator_goes_before_others() -> None:
+    """Transcript 043: `sbatch --nice=-5` of an ordinary user."""
+    b = Bench()
+    reply = b.submit(uid=1000, nice=-5)
+    assert isinstance(reply, Refused)
+    assert reply.message == "Invalid --nice value"
+    assert b.job(uid=0, nice=-5).priority - b.job(uid=0).priority == 6
