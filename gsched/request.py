@@ -511,7 +511,7 @@ def _consistent(
                 )
             ntasks = gpus // task
         elif not ntasks:
-            if not (shape.ntasks_per_node and shape.nodes_set):
+            if not shape.ntasks_per_node:
                 raise Refusal(
                     "Failed to validate job spec. --gpus-per-task or --tres-per-task used "
                     "without either --gpus or -n/--ntasks is not allowed.",

@@ -209,6 +209,9 @@ class _TimeParser:
         while True:
             if found := self.match(r"\s+"):
                 self.place = found.end()
+            elif self.date is not None and self.match(r"-[0-9]{1,2}:"):
+                # Between a date and a time: MMDD-HH:MM, and as well YYYY-MM-DD-HH:MM.
+                self.place += 1
             if self.place >= len(self.low):
                 return
             self.token()
@@ -331,7 +334,7 @@ def parse_time_point(text: str, now: int, tz: tzinfo | None = None) -> int:
 
     `now[+-N[unit]]`, HH:MM[:SS][AM|PM], today, tomorrow, midnight, noon, fika, teatime,
     YYYY-MM-DD[THH:MM[:SS]], MMDD[YY], MM/DD[/YY], MM.DD[.YY], uts<epoch seconds>; a date and a
-    time may be combined. A time of day alone is the next one to come. `tz` None: the zone of
+    time may be combined, by a blank or "-". A time of day alone is the next one to come. `tz` None: the zone of
     the process. Raises UnitError with Slurm's sentence: the caller adds "Invalid --begin
     specification".
     """
