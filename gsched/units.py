@@ -334,9 +334,9 @@ def parse_time_point(text: str, now: int, tz: tzinfo | None = None) -> int:
 
     `now[+-N[unit]]`, HH:MM[:SS][AM|PM], today, tomorrow, midnight, noon, fika, teatime,
     YYYY-MM-DD[THH:MM[:SS]], MMDD[YY], MM/DD[/YY], MM.DD[.YY], uts<epoch seconds>; a date and a
-    time may be combined, by a blank or "-". A time of day alone is the next one to come. `tz` None: the zone of
-    the process. Raises UnitError with Slurm's sentence: the caller adds "Invalid --begin
-    specification".
+    time may be combined, by a blank or "-". A time of day alone is the next one to come. `tz` None:
+    the zone of the process. Raises UnitError with Slurm's sentence: the caller adds "Invalid
+    --begin specification".
     """
     local = datetime.fromtimestamp(now, tz).replace(tzinfo=None)
     today = local.replace(hour=0, minute=0, second=0, microsecond=0)
