@@ -59,8 +59,11 @@ THEMES = (
     *("scontrol-show", "scontrol-update", "sinfo-views", "sacct-views", "requeue", "permissions"),
     *("many-sbatch-directives", "options-and-fields"),
 )
+FIRST_ID = 70001
 #: makes the script that later themes submit
 FIRST = "sbatch-basic"
+#: the theme that capture.py has no case for
+LISTS = "options-and-fields"
 #: these look at the queue that the one before left
 TOGETHER = ("squeue-views", "squeue-format", "squeue-json", "squeue-reasons")
 
@@ -90,8 +93,9 @@ class Entry:
     lines: re.Pattern[str] | None = None
     becomes: str = ""
 
-    def concerns(self, theme: str, command: str) -> bool:
-        return bool(self.theme.fullmatch(theme) and self.command.search(command))
+    def concerns(self, theme: str, *commands: str) -> bool:
+        """`commands`: the command as it was given, and with marks for the ids in it."""
+        return bool(self.theme.fullmatch(theme)) and any(map(self.command.search, commands))
 
 
 @dataclass
@@ -138,7 +142,7 @@ def compare(
     mine = [
         (number, entry)
         for number, entry in enumerate(expected)
-        if entry.concerns(golden.theme, golden.command)
+        if entry.concerns(golden.theme, golden.command, command)
     ]
     if USES_ABSENT.search(golden.command):
         return Outcome("skipped", command)
@@ -261,9 +265,9 @@ def throw_away_cluster() -> Iterator[str]:
     base = Path(tempfile.mkdtemp(prefix="gsched-golden-cluster."))
     base.chmod(0o755)
     try:
-        subprocess.run(
-            [gsched, "up", "-q", "--dir", str(base / "c"), "--simulate", "peer"], check=True
-        )
+        # Ids that look like nothing else in the answers.
+        shape = ["--simulate", "peer", "--set", f"FirstJobId={FIRST_ID}"]
+        subprocess.run([gsched, "up", "-q", "--dir", str(base / "c"), *shape], check=True)
         yield str(base / "c" / "etc" / "slurm.conf")
     except subprocess.CalledProcessError as error:
         raise Problem(f"the cluster does not come up (exit code {error.returncode})") from None
@@ -286,7 +290,7 @@ def make_users() -> None:
 
 def record(shared: Path, slurm_conf: str, out: Path, names: list[str]) -> None:
     """Records the themes into `out` on the cluster of `slurm_conf`, which must be idle."""
-    wanted = {FIRST, *names}
+    wanted = {FIRST, *names} - {LISTS}
     if wanted & set(TOGETHER):
         wanted |= set(TOGETHER[: max(TOGETHER.index(w) for w in wanted & set(TOGETHER)) + 1])
     with command_path() as path:
@@ -297,6 +301,22 @@ def record(shared: Path, slurm_conf: str, out: Path, names: list[str]) -> None:
             check=True,
             stdout=sys.stderr,
         )
+        if LISTS in names:
+            record_lists(shared, out, env)
+
+
+def record_lists(shared: Path, out: Path, env: dict[str, str]) -> None:
+    """The theme that is no case of capture.py: what each command lists of its options."""
+    (file,) = (shared / "golden" / "26.05").glob(f"[0-9]*-{LISTS}.txt")
+    env = {**env, "PATH": f"{env['PEER_PATH']}:{os.environ['PATH']}"}
+    parts = []
+    for one in text.parse(LISTS, file.read_text()):
+        ran = subprocess.run(
+            ["bash", "-c", one.command], env=env, capture_output=True, text=True, timeout=60
+        )
+        answer = f"--- stdout\n{ran.stdout}--- stderr\n{ran.stderr}--- exit {ran.returncode}"
+        parts.append(f"$ {one.command}\n{answer}\n\n")
+    (out / file.name).write_text("".join(parts))
 
 
 # ---- documentation -----------------------------------------------------------------------------

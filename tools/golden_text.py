@@ -34,7 +34,8 @@ ID_PLACES = (
     r"(?<=batch job )\d+",
     r"(?<=[Jj]ob )\d+",
     r"(?<=JOB )\d+",
-    r"(?<=job=)\d+",
+    r"(?<=job=)\d+|(?<=job id )\d+|(?<=step id )\d+|(?<=StepId=)\d+|(?<=step )\d+(?=\.)",
+    r"(?<=Script for )\d+|(?<=used for )\d+",
     r"(?<=[Jj]ob[Ii]d=)\d+",
     r"(?<=[Jj]ob[Ii]d )\d+",
     r"(?<=JOB_ID=)\d+",
@@ -43,6 +44,7 @@ ID_PLACES = (
     r"(?<=slurm-)\d+",
     r"(?<=\bafter:)\d+|(?<=\bafter[a-z]{2}:)\d+|(?<=\bafter[a-z]{3}:)\d+|(?<=\bafter[a-z]{4}:)\d+"
     r"|(?<=\bafter[a-z]{5}:)\d+|(?<=\bafter[a-z]{11}:)\d+",
+    r"(?<=-%-)\d+(?=\.out)",
     r"(?<=\barr-)\d+|(?<=\bperm-)\d+|(?<=\bo-)\d+(?=-7)|(?<=\bo-<id>-7-)\d+",
     r'(?<="job_id": )\d+|(?<=job_id: )\d+',
 )
@@ -103,6 +105,9 @@ class Marks:
     def job(self, number: str) -> str:
         return number if number == NEVER_A_JOB else self.jobs.get(number, "<id>")
 
+    def known(self, number: str) -> str:
+        return self.jobs.get(number, number)
+
     def jobs_of(self, text: str) -> str:
         return ",".join(self.job(one) for one in text.split(","))
 
@@ -161,12 +166,21 @@ def _line(line: str, marks: Marks, record: Record, listing: bool) -> str:
     line = re.sub(r"(?<=HetJobIdSet=)\d+-\d+", "<ids>", line)
     line = re.sub(r"(?<=JOB_ID_HET_GROUP_)(\d)=\d+", r"\1=<id>", line)
     line = re.sub(r"(?<=JOB_ID_PACK_GROUP_)(\d)=\d+", r"\1=<id>", line)
+    line = re.sub(r"\b(CPULoad|FreeMem|Port|SecsPreSuspend)=[\d.]+", r"\1=<n>", line)
+    line = re.sub(r"\b(uid|gid|groups|UserId|GroupId)=(\w+)\(\d+\)", r"\1=\2", line)
+    line = re.sub(r"\b(uid|gid|groups)=\d+\((\w+)\)", r"\1=\2", line)
+    line = re.sub(r"\b(127\.0\.0\.1:)\d+\b", r"\1<port>", line)
     line = re.sub(r"\bSLURM_TASK_PID=\d+", "SLURM_TASK_PID=<pid>", line)
     line = re.sub(r"\bs[0-9A-HJKMNP-TV-Z]{13}\b", "<sluid>", line)
     for place in ID_PLACES:
         line = re.sub(place, lambda found: marks.job(found[0]), line)
     if listing and re.match(r"\s*\d+(?=[_.+|;\s]|$)", line):
         line = swap(line, r"(?<!\S)\d+", marks.job, once=True)
+    if record.theme.startswith("squeue-") and "squeue" in record.command:
+        # Ids in other columns: those of the recordings have three digits or more.
+        line = swap(line, r"(?<![\w<:.-])\d{3,}(?![\w:.>-])", marks.known)
+    if "jobidraw" in record.command or record.command.startswith("sacct -l"):
+        line = swap(line, r"(?<=> )\d+(?=\.| )", "<id>")
     if "jobidraw" in record.command:
         line = swap(line, r"(?<=\|)\d+(?=\.batch\||\|)", "<id>")
     return line
@@ -174,7 +188,9 @@ def _line(line: str, marks: Marks, record: Record, listing: bool) -> str:
 
 def normal(record: Record, marks: Marks) -> list[str]:
     """The answer of a command as lines to be compared: what varies from run to run is a mark."""
-    listing = bool(re.search(r"\b(squeue|sacct)\b|--parsable", record.command))
+    listing = bool(re.search(r"\b(squeue|sacct)\b|--parsable", record.command)) and (
+        "wc -l" not in record.command
+    )
     lines = [_line(line, marks, record, listing) for line in record.stdout.splitlines()]
     lines += ["stderr: " + _line(line, marks, record, False) for line in record.stderr.splitlines()]
     return [*lines, f"exit {record.exit}"]
