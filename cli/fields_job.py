@@ -133,7 +133,7 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
             F("X", ("CoreSpec",), "CORE_SPEC", _core_spec),
             F(
                 "",
-                ("CPUsPerTask", "cpus-per-task"),
+                ("cpus-per-task", "CPUsPerTask"),
                 "CPUS_PER_TASK",
                 lambda v: str(max(v.job.spec.shape.cpus_per_task, 1)),
             ),
@@ -172,6 +172,7 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
             F("i", ("JobArrayId",), "JOBID", lambda v: v.id_text, _id_key),
             F("A", ("JobId",), "JOBID", lambda v: str(v.job.id), lambda v: v.job.id),
             F("", ("LastSchedEval",), "LAST_SCHED_EVAL", when(lambda v: v.job.last_sched_eval)),
+            F("", ("PreemptTime",), "PREEMPT_TIME", lambda v: "N/A"),
             F("W", ("Licenses",), "LICENSES", lambda v: or_null(v.job.spec.licenses)),
             F("", ("LicensesAlloc",), "LICENSES_ALLOC", lambda v: or_null(v.job.licenses_alloc)),
             F("", ("MaxCPUs",), "MAX_CPUS", lambda v: "0"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+from gsched.model.job import Job
+from gsched.model.states import Hold, JobState
 from gsched.wire.messages import JobQuery, JobRows
 from gsched_cli.common import Reader
 from gsched_cli.stop import asking
@@ -25,3 +27,17 @@ def load_jobs(
     # Tasks have ids of their own: only a look at all jobs finds those of an array.
     query = JobQuery(uids=sorted(uids), active_only=active_only)
     return asking(lambda: reader.jobs(query), "slurm_load_jobs error:")
+
+
+def when_looked_at(jobs: Sequence[Job], reader: Reader) -> None:
+    """LastSchedEval of waiting jobs: the last pass over the queue, or for those that none looks at
+    their submission. Their records are not written for that."""
+    waiting = [job for job in jobs if job.state is JobState.PENDING]
+    if not waiting:
+        return
+    last = reader.status().last_pass
+    for job in waiting:
+        looked = job.held is Hold.NONE and not job.deps and job.eligible_time <= last
+        if looked:
+            job.last_sched_eval = max(job.last_sched_eval, last)
+        job.last_sched_eval = job.last_sched_eval or job.submit_time

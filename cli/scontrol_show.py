@@ -96,22 +96,6 @@ def show(
     return 0
 
 
-def _when_looked_at(jobs: Sequence[Job], reader: Reader) -> None:
-    """LastSchedEval of waiting jobs: the last pass over the queue, or for those that none looks at
-    their submission. Their records are not written for that."""
-    from gsched.model.states import Hold, JobState
-
-    waiting = [job for job in jobs if job.state is JobState.PENDING]
-    if not waiting:
-        return
-    last = reader.status().last_pass
-    for job in waiting:
-        looked = job.held is Hold.NONE and not job.deps and job.eligible_time <= last
-        if looked:
-            job.last_sched_eval = max(job.last_sched_eval, last)
-        job.last_sched_eval = job.last_sched_eval or job.submit_time
-
-
 # ---- licences --------------------------------------------------------------------------------
 
 
@@ -149,7 +133,7 @@ def _jobs(
     streams: Streams,
     detail: int,
 ) -> int:
-    from gsched_cli.jobquery import load_jobs
+    from gsched_cli.jobquery import load_jobs, when_looked_at
     from gsched_cli.jobview import BITSTR_LEN, JobView
     from gsched_cli.scontrol_job import job_lines
 
@@ -172,7 +156,7 @@ def _jobs(
     if not jobs:
         streams.stdout.write("No jobs in the system\n")
         return 0
-    _when_looked_at(jobs, reader)
+    when_looked_at(jobs, reader)
     now = reader.now()
     length = env.get("SLURM_BITSTR_LEN", "")
     bitstr = int(length[:9]) if length.isascii() and length.isdigit() else BITSTR_LEN

@@ -13,7 +13,7 @@ from gsched_cli import getopt_long
 from gsched_cli.common import Reader, Streams, command_main, error
 from gsched_cli.fields import Format, Table, parse_long, parse_short, sort_views
 from gsched_cli.fields_job import job_table
-from gsched_cli.jobquery import load_jobs
+from gsched_cli.jobquery import load_jobs, when_looked_at
 from gsched_cli.jobview import BITSTR_LEN, JobView
 from gsched_cli.squeue_options import NAME, Wanted, array_tasks, number, read_options
 from gsched_cli.stop import Stop, asking
@@ -128,6 +128,8 @@ def _views(wanted: Wanted, env: Mapping[str, str], reader: Reader, now: float) -
             raise Stop(1, "slurm_load_jobs error: Invalid job id specified\n")
     if wanted.each_task or (jobs is not None and any(task >= 0 for _, task in jobs)):
         records = [task for job in records for task in _split(job)]
+    if wanted.long is not None and "lastschedeval" in wanted.long.lower():
+        when_looked_at(records, reader)
     length = number(env.get("SLURM_BITSTR_LEN", ""))
     views = []
     for job in records:

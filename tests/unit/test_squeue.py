@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from views_support import T0, Case, FakeReader, cpu_shape, invoke, make_job, mixed_queue, transcript
 
 from gsched.model import Job, JobState, Phase, Verdict
-from gsched.wire.messages import JobRows
+from gsched.wire.messages import JobRows, Status
 from gsched_cli.squeue import run
 from gsched_cli.squeue_options import array_tasks
 
@@ -275,3 +275,14 @@ def ended_job(state: JobState, wstatus: int, reason: str, nodes: str) -> Job:
         end_time=T0 + 7,
         last_nodes=nodes,
     )
+
+
+def test_when_the_scheduler_last_looked() -> None:
+    """No waiting job's record says so: as in `scontrol show job`, the last pass counts."""
+    reader = mixed_queue()
+    last_pass = T0 + 60
+    reader.status = lambda: Status("uuid", "peer", 1, 1, True, last_pass=last_pass)  # type: ignore
+    pending = ask("-h", "-j", "192", "-O", "lastschedeval", reader=reader)[0]
+    assert pending.strip() == time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(last_pass))
+    names = ask("--helpFormat")[0].split()
+    assert "PreemptTime" in names and "cpus-per-task" in names
