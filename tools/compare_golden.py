@@ -21,6 +21,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,7 @@ THEMES = (
     *("scontrol-show", "scontrol-update", "sinfo-views", "sacct-views", "requeue", "permissions"),
     *("many-sbatch-directives", "options-and-fields"),
 )
-FIRST_ID = 70001
+FIRST_ID = 501
 #: makes the script that later themes submit
 FIRST = "sbatch-basic"
 #: the theme that capture.py has no case for
@@ -221,7 +222,7 @@ def compare_all(
             )
         outcomes = []
         for number, (left, right) in enumerate(zip(theirs[theme], records, strict=True)):
-            label = f"{theme.removeprefix('sbatch-')[:4]}{number}"
+            label = f"{left.number}.{number}"
             for side, record in zip(marks, (left, right), strict=True):
                 side.learn(label, text.submitted(record))
             outcomes.append(compare(left, right, marks, expected))
@@ -265,7 +266,7 @@ def throw_away_cluster() -> Iterator[str]:
     base = Path(tempfile.mkdtemp(prefix="gsched-golden-cluster."))
     base.chmod(0o755)
     try:
-        # Ids that look like nothing else in the answers.
+        # Ids as long as those of the transcripts: columns are cut at the same places.
         shape = ["--simulate", "peer", "--set", f"FirstJobId={FIRST_ID}"]
         subprocess.run([gsched, "up", "-q", "--dir", str(base / "c"), *shape], check=True)
         yield str(base / "c" / "etc" / "slurm.conf")
@@ -395,6 +396,8 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="show the known differences too")
     parser.add_argument("--write-docs", action="store_true", help=f"write {DOCS.name} and stop")
     options = parser.parse_args()
+    # Ended by a signal, it still takes its cluster down.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     try:
         expected = load_expected()
         if options.write_docs:

@@ -62,20 +62,21 @@ ID_ARGUMENTS = (
 
 @dataclass
 class Record:
-    """One command of a transcript and its answer. `theme` is the name of the file without its
-    number."""
+    """One command of a transcript and its answer."""
 
+    #: the name of the file, and the number before it
     theme: str
+    number: int
     command: str
     stdout: str
     stderr: str
     exit: str
 
 
-def parse(theme: str, text: str) -> list[Record]:
+def parse(theme: str, text: str, number: int = 0) -> list[Record]:
     """The commands of one transcript, in their order."""
     return [
-        Record(theme, found["command"], found["stdout"], found["stderr"], found["exit"])
+        Record(theme, number, found["command"], found["stdout"], found["stderr"], found["exit"])
         for found in RECORD.finditer(text)
     ]
 
@@ -84,8 +85,8 @@ def themes(directory: Path) -> dict[str, list[Record]]:
     """Theme -> its commands, for every NNN-theme.txt in `directory`, in order of number."""
     found = {}
     for path in sorted(directory.glob("[0-9][0-9][0-9]-*.txt")):
-        theme = path.stem.split("-", 1)[1]
-        found[theme] = parse(theme, path.read_text(errors="replace"))
+        number, theme = path.stem.split("-", 1)
+        found[theme] = parse(theme, path.read_text(errors="replace"), int(number))
     return found
 
 
