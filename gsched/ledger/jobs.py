@@ -107,6 +107,8 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     job.alloc = start.alloc
     job.partition = start.partition
     job.attempt += 1
+    while (job.id, job.attempt) in led.meta.foreign:
+        job.attempt += 1
     job.start_time = int(now)
     job.end_time = job.start_time + job.time_limit if job.time_limit else 0
     job.last_sched_eval = int(now)

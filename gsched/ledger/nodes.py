@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.ledger import jobs, sane, suspend
+from gsched.ledger import fields, jobs, sane, suspend
 from gsched.ledger.outcome import Outcome
-from gsched.model import Gpu, Job, Node, NodeFlag, Phase
+from gsched.model import Gpu, Job, JobState, Node, NodeFlag, Phase
 from gsched.wire.messages import (
     PROTOCOL,
     AttemptReport,
@@ -303,10 +303,15 @@ def _stray(
     led: Ledger, name: str, job: Job | None, rep: AttemptReport, now: float, out: Outcome
 ) -> None:
     """An attempt that the node holds and should not."""
-    if rep.job_id >= led.meta.next_job_id or (job is not None and rep.attempt > job.attempt):
+    mark = (rep.job_id, rep.attempt)
+    newer = rep.job_id >= led.meta.next_job_id or (job is not None and rep.attempt > job.attempt)
+    if newer and mark not in led.meta.foreign:
+        _disown(led, job, mark, now, out)
+    if mark in led.meta.foreign:
         why = f"attempt {rep.attempt} of job {rep.job_id} is newer than the controller's state"
         _alarm(led, led.nodes[name], why, now, out)
-        return
+        if rep.phase != Phase.RELEASED:
+            return
     if rep.phase == Phase.RELEASED:
         led.order(name, Forget(0, rep.job_id, rep.attempt), now, out)
         return
@@ -317,6 +322,22 @@ def _stray(
         out.log.append(
             ("warning", f"{name} still holds attempt {rep.attempt} of job {rep.job_id}: killed")
         )
+
+
+def _disown(led: Ledger, job: Job | None, mark: tuple[int, int], now: float, out: Outcome) -> None:
+    """Takes note of an attempt that this state, an old or empty one, knows nothing of. It may run
+    on; neither its job id nor its number are ever given out, else another would pass for it."""
+    job_id, attempt = mark
+    led.meta.foreign.append(mark)
+    led.meta.next_job_id = max(led.meta.next_job_id, job_id + 1)
+    led.put_meta(out)
+    if job is not None:
+        if job.state == JobState.PENDING:
+            # It would run twice.
+            fields.hold(job, True)
+            led.cluster.queue_job(job)
+        led.put_job(job, out)
+    out.log.append(("error", f"attempt {attempt} of job {job_id} is not of this state: left alone"))
 
 
 # ---- silence -------------------------------------------------------------------------------

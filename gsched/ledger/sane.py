@@ -21,6 +21,7 @@ MAX_CPUS = 1 << 20
 MAX_MB = 1 << 50
 #: bounds of counters and times in ms: sums of them still fit into 64 bits
 MAX_NUMBER = 1 << 53
+MAX_ID = (1 << 31) - 1
 MAX_TEXT = 64 << 10
 #: characters of a GPU's core list, and numbers in it
 MAX_CORES = 1024
@@ -86,6 +87,8 @@ def _report(message: Report) -> Iterator[str]:
 
 def _attempts(attempts: list[AttemptReport]) -> Iterator[str]:
     for rep in attempts:
+        if not 0 < rep.job_id <= MAX_ID or not 0 < rep.attempt <= MAX_ID:
+            yield f"attempt {rep.attempt} of job {rep.job_id}"
         numbers = (rep.age_ms, rep.elapsed_ms, rep.user_ms, rep.system_ms, rep.max_rss_kb)
         if any(abs(number) > MAX_NUMBER for number in numbers):
             yield f"job {rep.job_id} with a time or size out of range"

@@ -25,6 +25,8 @@ class Meta(msgspec.Struct, array_like=True):
     #: numbers of the oldest fact still in the outbox, and of the next one to be written
     outbox_first: int = 1
     outbox_next: int = 1
+    #: attempts (job, attempt) that nodes hold and this state never started: it is older than they
+    foreign: list[tuple[int, int]] = []
 
 
 class StoredAnswer(msgspec.Struct, array_like=True):
