@@ -6,6 +6,7 @@ Usage: squeue [-A account] [--clusters names] [-i seconds] [--job jobid]
               [--qos qos] [--reservation reservation] [--sort fields] [--start]
               [--step step_id] [-t states] [-u user_name] [--usage]
               [-L licenses] [-w nodes] [--federation] [--local] [--sibling]
+              [--expand-patterns]
               [--running-over=time] [--running-under=time] [-ahjlrsv]
 """
 
@@ -38,7 +39,7 @@ What to show:
   -O, --Format=FORMAT       columns by name: type[:[.][size][suffix]],...
   -r, --array               one line for each array task
   -S, --sort=LIST           order, by letters of -o with + or - before them
-      --federation  --local  --sibling  --only-job-state  --hide
+      --expand-patterns  --federation  --hide  --local  --only-job-state  --sibling
                             taken, without effect
   -v, --verbose             more messages
   -V, --version             the version

@@ -26,6 +26,8 @@ _LONG: dict[str, tuple[Arg, str]] = {
     "array-unique": (_NO, "ignored"),
     "cluster": (_YES, "M"),
     "clusters": (_YES, "M"),
+    # Patterns in file names are always filled in.
+    "expand-patterns": (_NO, "ignored"),
     "federation": (_NO, "ignored"),
     "format": (_YES, "o"),
     "Format": (_YES, "O"),
