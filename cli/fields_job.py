@@ -133,7 +133,13 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
             F("X", ("CoreSpec",), "CORE_SPEC", _core_spec),
             F(
                 "",
-                ("cpus-per-task", "CPUsPerTask"),
+                ("CPUsPerTask",),
+                "CPUS_PER_TASK",
+                lambda v: str(max(v.job.spec.shape.cpus_per_task, 1)),
+            ),
+            F(
+                "",
+                ("cpus-per-task",),
                 "CPUS_PER_TASK",
                 lambda v: str(max(v.job.spec.shape.cpus_per_task, 1)),
             ),

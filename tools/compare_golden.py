@@ -60,6 +60,8 @@ THEMES = (
     *("scontrol-show", "scontrol-update", "sinfo-views", "sacct-views", "requeue", "permissions"),
     *("many-sbatch-directives", "options-and-fields"),
 )
+#: the number of alice in the transcripts
+ALICE = "1001"
 FIRST_ID = 501
 #: makes the script that later themes submit
 FIRST = "sbatch-basic"
@@ -151,13 +153,12 @@ def compare(
         if entry.kind == "skip":
             return Outcome("skipped", command, entries={number})
     if re.search(r" (--help\w*|--usage|help)$", golden.command):
-        # Wording is not compared, only what is listed.
+        # Wording is not compared, only what is listed. An option more is no difference: Slurm's own
+        # texts leave some out. A name may be cut short.
+        names = listed(ours.stdout + ours.stderr)
         left = [*sorted(listed(golden.stdout + golden.stderr)), f"exit {golden.exit}"]
-        # An option more is no difference: Slurm's own texts leave some out.
-        # A name may be cut short.
-        mine_too = listed(ours.stdout + ours.stderr)
-        both = {one for one in left if any(other.startswith(one) for other in mine_too)}
-        right = [*sorted(both - {left[-1]}), f"exit {ours.exit}"]
+        both = [one for one in left[:-1] if any(name.startswith(one) for name in names)]
+        right = [*both, f"exit {ours.exit}"]
     else:
         left, right = text.normal(golden, marks[0]), text.normal(ours, marks[1])
     if left == right:
@@ -193,15 +194,15 @@ def distance(left: list[str], right: list[str]) -> int:
     one, other = Counter(left), Counter(right)
     only_left, only_right = list((one - other).elements()), list((other - one).elements())
     apart = sum(
-        round(100 * (1 - difflib.SequenceMatcher(None, a, b).ratio()))
+        round(100_000 * (1 - difflib.SequenceMatcher(None, a, b).ratio()))
         for a, b in zip(only_left[:200], only_right[:200], strict=False)
     )
-    return 100 * abs(len(only_left) - len(only_right)) + apart
+    return 100_000 * abs(len(only_left) - len(only_right)) + apart
 
 
 def listed(help_text: str) -> set[str]:
-    """What a help text lists: its options; the words of a list of fields."""
-    options = set(re.findall(r"(?<![\w-])--[A-Za-z][\w-]*\w|(?<![\w-])-[A-Za-z]\b", help_text))
+    """What a help text lists: its options by their long names; the words of a list of fields."""
+    options = set(re.findall(r"(?<![\w-])--[A-Za-z][\w-]*\w", help_text))
     return options or set(re.findall(r"\S+", help_text))
 
 
@@ -210,7 +211,10 @@ def compare_all(
 ) -> dict[str, list[Outcome]]:
     """Theme -> outcomes of its commands, for the themes that were recorded."""
     theirs, ours = text.themes(golden), text.themes(recorded)
-    marks = (text.Marks("vm"), text.Marks(os.uname().nodename.split(".")[0]))
+    marks = (
+        text.Marks("vm", ALICE),
+        text.Marks(os.uname().nodename.split(".")[0], uid_of("alice")),
+    )
     results: dict[str, list[Outcome]] = {}
     for theme, records in ours.items():
         if theme not in theirs:
@@ -277,14 +281,20 @@ def throw_away_cluster() -> Iterator[str]:
         shutil.rmtree(base, ignore_errors=True)
 
 
+def uid_of(name: str) -> str:
+    """The number of a user as text; "" if there is no such user."""
+    try:
+        return str(pwd.getpwnam(name).pw_uid)
+    except KeyError:
+        return ""
+
+
 def make_users() -> None:
     """alice and bob, as whom some cases run."""
     for name in ("alice", "bob"):
-        try:
-            pwd.getpwnam(name)
-        except KeyError:
+        if not uid_of(name):
             if os.geteuid() != 0:
-                raise Problem(f"there is no user {name}, and only root can make one") from None
+                raise Problem(f"there is no user {name}, and only root can make one")
             print(f"making the user {name}", file=sys.stderr)
             subprocess.run(["useradd", "-m", name], check=True)
 

@@ -26,8 +26,39 @@ NEVER_A_JOB = "99999999"
 #: dates that the commands themselves name, and so must come back unchanged
 NAMED_DATES = r"(?!2030-01-(?:20|01)|2001-01-01|2020-01-0|19)"
 
-TIME = r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b(?:\.\d{3}\b)?"
-DATE = r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d\b"
+#: what is replaced in lines of text, in this order
+PLAIN = (
+    (r"[^\s'\"]*/slurm_script", "<script>"),
+    (r"\bPATH=(?:\(.*?\)|\S+)", "PATH=<path>"),
+    (r"^_=/\S*/", "_=<path>/"),
+    (r"HOME=\(home\)", "HOME=/root"),
+    (r"\bslurm \d\d\.\d\d\.\d+\b|\b26\.05\.\d+\b", "<version>"),
+    (NAMED_DATES + r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b(?:\.\d{3}\b)?", "<a time of Slurm's>"),
+    (r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d\b", "<date>"),
+    (r"\bPriority=[1-9]\d*", "Priority=<prio>"),
+    (r"\b0\.\d{14}\b", "<prio>"),
+    (r"AllocNode:Sid=\S+", "AllocNode:Sid=<host>:<sid>"),
+    (r"(?<=HetJobIdSet=)\d+-\d+", "<ids>"),
+    (r"(?<=JOB_ID_HET_GROUP_)(\d)=\d+", r"\1=<id>"),
+    (r"(?<=JOB_ID_PACK_GROUP_)(\d)=\d+", r"\1=<id>"),
+    (r"(?<=-7-)\d+(?=-pat x)", "<id>"),
+    (r"\b(CPULoad|FreeMem|Port|SecsPreSuspend)=[\d.]+", r"\1=<n>"),
+    (r"\b(uid|gid|groups|UserId|GroupId)=(\w+)\(\d+\)", r"\1=\2"),
+    (r"\b(uid|gid|groups)=\d+\((\w+)\)", r"\1=\2"),
+    (r"\b(127\.0\.0\.1:)\d+\b", r"\1<port>"),
+    (r"\bSLURM_TASK_PID=\d+", "SLURM_TASK_PID=<pid>"),
+    (r"\bs[0-9A-HJKMNP-TV-Z]{13}\b", "<sluid>"),
+)
+#: what is replaced in columns, whose width stays
+COLUMNS = (
+    (r"\b1[7-9]\d{8}\b", "<seconds>"),
+    # Only what is shorter than three minutes: how long a job ran, and no limit.
+    (r"(?<![T\d:-])00:0[0-2]:\d\d(?:\.\d+)?(?![\d:])", "<dur>"),
+    (r"(?<![\d:-])[0-2]:\d\d(?![\d:])", "<dur>"),
+    (r"\b\d\d:\d\d\.\d{3}\b", "<cpu>"),
+)
+#: a line of ps
+PROCESS = re.compile(r" *\d+ +\d+ +\d+ +\d+ \S|<id> +\d")
 
 #: where a number is the id of a job
 ID_PLACES = (
@@ -95,7 +126,8 @@ class Marks:
     """What the marks of one recording stand for; one per recording, fed theme by theme."""
 
     host: str
-    directory: str = ""
+    #: number of the user alice
+    alice: str = ""
     #: id of a job -> the mark of the command that submitted it
     jobs: dict[str, str] = field(default_factory=dict)
 
@@ -107,7 +139,7 @@ class Marks:
         return number if number == NEVER_A_JOB else self.jobs.get(number, "<id>")
 
     def known(self, number: str) -> str:
-        return self.jobs.get(number, number)
+        return "<alice>" if number == self.alice else self.jobs.get(number, number)
 
     def jobs_of(self, text: str) -> str:
         return ",".join(self.job(one) for one in text.split(","))
@@ -146,53 +178,32 @@ def swap(line: str, pattern: str, text: str | Callable[[str], str], once: bool =
 
 
 def _line(line: str, marks: Marks, record: Record, listing: bool) -> str:
-    if marks.directory:
-        line = line.replace(marks.directory, "PEER_DIR")
-    line = re.sub(r"[^\s'\"]*/slurm_script", "<script>", line)
-    line = re.sub(r"\bPATH=(?:\(.*?\)|\S+)", "PATH=<path>", line)
-    line = line.replace("HOME=(home)", "HOME=/root")
-    line = re.sub(r"\bslurm \d\d\.\d\d\.\d+\b|\b26\.05\.\d+\b", "<version>", line)
-    line = re.sub(NAMED_DATES + TIME, "<a time of Slurm's>", line)
-    line = re.sub(DATE, "<date>", line)
-    line = swap(line, r"\b1[7-9]\d{8}\b", "<seconds>")
-    if record.theme != "sbatch-time-formats":
-        line = swap(line, r"(?<![T\d:-])00:0[0-2]:\d\d(?:\.\d+)?(?![\d:])", "<dur>")
-        line = swap(line, r"(?<![\d:-])[0-2]:\d\d(?![\d:])", "<dur>")
-        line = swap(line, r"\b\d\d:\d\d\.\d{3}\b", "<cpu>")
-    line = re.sub(r"\bPriority=[1-9]\d*", "Priority=<prio>", line)
-    line = re.sub(r"\b0\.\d{14}\b", "<prio>", line)
-    line = re.sub(r"AllocNode:Sid=\S+", "AllocNode:Sid=<host>:<sid>", line)
+    for pattern, new in PLAIN:
+        line = re.sub(pattern, new, line)
     line = re.sub(rf"(?<![\w.-]){re.escape(marks.host)}(?![\w.-])", "<host>", line)
-    line = re.sub(r"^_=/\S*/", "_=<path>/", line)
-    line = re.sub(r"(?<=HetJobIdSet=)\d+-\d+", "<ids>", line)
-    line = re.sub(r"(?<=JOB_ID_HET_GROUP_)(\d)=\d+", r"\1=<id>", line)
-    line = re.sub(r"(?<=JOB_ID_PACK_GROUP_)(\d)=\d+", r"\1=<id>", line)
-    line = re.sub(r"\b(CPULoad|FreeMem|Port|SecsPreSuspend)=[\d.]+", r"\1=<n>", line)
-    line = re.sub(r"\b(uid|gid|groups|UserId|GroupId)=(\w+)\(\d+\)", r"\1=\2", line)
-    line = re.sub(r"\b(uid|gid|groups)=\d+\((\w+)\)", r"\1=\2", line)
-    line = re.sub(r"\b(127\.0\.0\.1:)\d+\b", r"\1<port>", line)
-    line = re.sub(r"\bSLURM_TASK_PID=\d+", "SLURM_TASK_PID=<pid>", line)
-    line = re.sub(r"\bs[0-9A-HJKMNP-TV-Z]{13}\b", "<sluid>", line)
+    for pattern, new in COLUMNS:
+        if record.theme != "sbatch-time-formats":
+            line = swap(line, pattern, new)
     for place in ID_PLACES:
         line = re.sub(place, lambda found: marks.job(found[0]), line)
     if listing and re.match(r"\s*\d+(?=[_.+|;\s]|$)", line):
         line = swap(line, r"(?<!\S)\d+", marks.job, once=True)
     if record.theme.startswith("squeue-") and "squeue" in record.command:
         # Ids in other columns: those of the recordings have three digits or more.
-        line = swap(line, r"(?<![\w<:.-])\d{3,}(?![\w:.>-])", marks.known)
+        line = swap(line, r"(?<![\w<:.-])\d{3,}(?=[_x|\s]|$)", marks.known)
     if "jobidraw" in record.command or record.command.startswith("sacct -l"):
-        line = swap(line, r"(?<=> )\d+(?=\.| )", "<id>")
-    if "jobidraw" in record.command:
-        line = swap(line, r"(?<=\|)\d+(?=\.batch\||\|)", "<id>")
+        line = swap(line, r"(?<=> )\d+(?=\.| )|(?<=\|)\d+(?=\.batch\||\|)", "<id>")
     return line
 
 
 def normal(record: Record, marks: Marks) -> list[str]:
     """The answer of a command as lines to be compared: what varies from run to run is a mark."""
-    listing = bool(re.search(r"\b(squeue|sacct)\b|--parsable", record.command)) and (
-        "wc -l" not in record.command
-    )
+    asks = re.search(r"\b(squeue|sacct)\b|--parsable|arr-\*", record.command)
+    listing = asks is not None and "wc -l" not in record.command
     lines = [_line(line, marks, record, listing) for line in record.stdout.splitlines()]
+    if record.theme == "env-batch":
+        # What else ran on the machine.
+        lines = [line for line in lines if not PROCESS.match(line)]
     lines += ["stderr: " + _line(line, marks, record, False) for line in record.stderr.splitlines()]
     return [*lines, f"exit {record.exit}"]
 
