@@ -61,6 +61,8 @@ def node_lines(
         if node.reason_time:
             by = f" [{user_name(node.reason_uid)}@{when(node.reason_time, 'Unknown')}]"
         lines.append(f"Reason={view.reason}{by}")
+    if node.conf_differs:
+        lines.append(f"ConfigDiffers={node.conf_differs}")
     if node.comment:
         lines.append(f"Comment={node.comment}")
     if node.extra:

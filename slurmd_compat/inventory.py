@@ -210,6 +210,8 @@ class Inventory:
             arch=platform.machine(),
             os=f"{system.sysname} {system.release} {system.version}",
             tmp_disk_mb=tmp_mb,
+            conf=self.config.checksum,
+            gres_conf=self.config.gres_checksum(node.name),
         )
 
     def by_uuid(self, uuid: str) -> Gpu | None:

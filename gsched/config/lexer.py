@@ -59,6 +59,13 @@ class Line:
     pairs: tuple[Pair, ...]
 
     @property
+    def plain(self) -> str:
+        """The same for all ways to write the line down, wherever it stands."""
+        return " ".join(
+            f"{pair.name}{'+' if pair.append else ''}={pair.value!r}" for pair in self.pairs
+        )
+
+    @property
     def first(self) -> Pair:
         return self.pairs[0]
 

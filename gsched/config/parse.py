@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -163,7 +164,9 @@ def _assemble(
     nodes = NodeTable(lambda: known.fields.get("gres_types", ()))
     partitions = PartitionTable()
     lexer = Lexer(read, lambda: str(known.fields.get("cluster_name", "")))
+    checksum = 0
     for line in lexer.lines(main[0], main[1]):
+        checksum = zlib.crc32(line.plain.encode(errors="replace"), checksum)
         _slurm_conf_line(line, known, nodes, partitions)
     known.finish(main[0])
     nodes.finish()
@@ -186,6 +189,7 @@ def _assemble(
     ignored.update(more)
     config = Config(
         path=path,
+        checksum=f"{checksum:08x}",
         nodes=nodes.nodes,
         partitions=partitions.partitions,
         gres=gres_lines,

@@ -7,6 +7,7 @@ a default is "not set".
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 
 import msgspec
@@ -329,6 +330,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ignored: dict[str, str] = {}
     #: sentences for the log: accepted, but not as written
     warnings: tuple[str, ...] = ()
+    #: checksum of slurm.conf with what it includes, as read: comments, blanks and places of lines
+    #: in files do not count; "" where it was not read from text
+    checksum: str = ""
     #: every global key of slurm.conf as written: lower-case key -> value (for `show config`)
     raw: dict[str, str] = {}
 
@@ -408,6 +412,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             for line in self.gres
             if line.name == name and (line.nodes is None or node in line.nodes)
         ]
+
+    def gres_checksum(self, node: str) -> str:
+        """Of what gres.conf says of a node, as `checksum`; "" where it says nothing of it."""
+        lines = [
+            msgspec.structs.replace(line, nodes=None, file="", line=0)
+            for line in self.gres
+            if line.nodes is None or node in line.nodes
+        ]
+        return f"{zlib.crc32(repr(lines).encode(errors='replace')):08x}" if lines else ""
 
     def gres_flags(self, node: str) -> frozenset[str]:
         """The words of Flags= for a node's GPUs, also from a line that only says AutoDetect."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched.ledger import fields, jobs, sane, suspend
+from gsched.ledger.drift import judge as judge_drift
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, JobState, Node, NodeFlag, Phase
 from gsched.wire.messages import (
@@ -91,6 +92,7 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
     led.cluster.node_changed(node)
     # Nothing is concluded from the registration itself, which may have been long on its way: the
     # first report under the new session was certainly made after it was granted.
+    judge_drift(led, node, msg, now, out)
     live.confirmed = False
     led.cluster.set_usable(name, False)
     out.messages.append((name, _welcome(led, msg)))

@@ -56,6 +56,8 @@ class Node(msgspec.Struct, array_like=True, gc=False):
     active_features: str = ""
     weight: int = -1
     no_gpus: bool = False
+    #: files of configuration that the node has read otherwise than the controller; "" none
+    conf_differs: str = ""
 
 
 class PartitionChange(msgspec.Struct, array_like=True, gc=False):

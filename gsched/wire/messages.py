@@ -69,6 +69,9 @@ class Register(_Msg):
     arch: str = ""
     os: str = ""
     tmp_disk_mb: int = 0
+    #: Config.checksum and Config.gres_checksum of what the node has read; "" not told
+    conf: str = ""
+    gres_conf: str = ""
 
 
 class Report(_Msg):

@@ -13,9 +13,11 @@ from gsched.ledger import Configure, Ledger, NodeMessage, TakeOver, Tick
 from gsched.ledger.invariants import check
 from gsched.model import Gpu, Job, JobState, Node, NodeFlag, PartitionChange, Phase, Shape
 from gsched.wire.messages import (
+    PROTOCOL,
     CancelJobs,
     Done,
     Refused,
+    Register,
     Report,
     Reread,
     Reregister,
@@ -406,3 +408,76 @@ def test_links_of_each_node_are_kept_apart_when_the_configuration_is_read_anew()
         assert {one.alloc[0].gpus < 16, four.alloc[0].gpus < 16} == {True, False}
         b.write(CancelJobs([str(one.id), str(four.id)]), 0)
         b.report("node2", *(at(j, Phase.RELEASED, wstatus=15) for j in (one, four)))
+
+
+# ---- nodes that are not what the files say -------------------------------------------------------
+
+
+def registration(b: Bench, name: str, session: str, **facts: object) -> list[str]:
+    """What is logged of a registration."""
+    base = {"cpus": 16, "mem_mb": 64000} | facts
+    gpus = [Gpu(f"{name}-{i}", "h100", i, links=[0] * 8) for i in range(8)]
+    message = Register(PROTOCOL, name, "c1", "b1", session, 1, "t", gpus=gpus, attempts=[], **base)  # type: ignore[arg-type]
+    return [text for _, text in b.apply(NodeMessage(name, message)).log]
+
+
+def test_another_slurm_conf_of_a_node_is_told_once() -> None:
+    b = Bench()
+    mine = b.config.checksum
+    assert registration(b, "node1", "s1", conf=mine) == []
+    told = registration(b, "node1", "s2", conf="0")
+    assert [text.partition(".  ")[0] for text in told] == [
+        "Node node1 appears to have a different slurm.conf than the slurmctld"
+    ]
+    assert b.led.nodes["node1"].conf_differs == "slurm.conf"
+    assert registration(b, "node1", "s3", conf="0") == []
+    assert len(registration(b, "node1", "s4", conf=mine)) == 1
+    assert b.led.nodes["node1"].conf_differs == ""
+    # An older node says nothing of its files.
+    assert registration(b, "node1", "s5") == []
+
+
+def test_comments_and_places_make_no_other_configuration_but_values_do() -> None:
+    def checksum(text: str, **more: str) -> str:
+        return parse_config({"slurm.conf": text, **more}).checksum
+
+    plain = checksum(CONF)
+    assert checksum("# remark\n\n" + CONF.replace("KillWait=5", "killwait = 5 # five")) == plain
+    assert checksum("Include rest\n", rest=CONF) == plain
+    assert checksum(CONF.replace("KillWait=5", "KillWait=6")) != plain
+
+
+def test_a_node_with_its_own_gres_conf_is_compared_where_the_controller_has_one() -> None:
+    gres = "NodeName=node[1-4] Name=gpu Type=h100 File=/dev/nvidia[0-7]\n"
+    both = parse_config({"slurm.conf": CONF, "gres.conf": gres})
+    other = parse_config({"slurm.conf": CONF, "gres.conf": gres.replace("nvidia", "mygpu")})
+    b = Bench()
+    facts = {"conf": both.checksum, "gres_conf": both.gres_checksum("node1")}
+    assert registration(b, "node1", "s1", **facts) == []
+    b.apply(Configure(both))
+    assert registration(b, "node1", "s2", **facts) == []
+    registration(b, "node1", "s3", **facts | {"gres_conf": other.gres_checksum("node1")})
+    assert b.led.nodes["node1"].conf_differs == "gres.conf"
+
+
+def test_a_node_smaller_than_its_line_is_drained_until_it_registers_with_enough() -> None:
+    b = Bench()
+    record = b.led.nodes["node1"]
+    registration(b, "node1", "s1", mem_mb=63999)
+    low = "Low RealMemory (reported:63999 < 100.00% of configured:64000)"
+    assert (record.flags, record.reason) == (NodeFlag.DRAIN, low)
+    registration(b, "node1", "s2", cpus=8, mem_mb=63999)
+    assert record.reason == f"Low socket*core*thread count, Low CPUs, {low}"
+    registration(b, "node1", "s3")
+    assert (record.flags, record.reason) == (NodeFlag(0), "")
+    # An administrator's reason stays.
+    node(b, "node1", "drain", "broken fan")
+    registration(b, "node1", "s4", cpus=8)
+    registration(b, "node1", "s5")
+    assert (record.flags, record.reason) == (NodeFlag.DRAIN, "broken fan")
+
+
+def test_config_overrides_takes_a_small_node_for_what_its_line_says() -> None:
+    b = Bench("SlurmdParameters=config_overrides" + CONF)
+    registration(b, "node1", "s1", cpus=2, mem_mb=4000)
+    assert b.led.nodes["node1"].flags == NodeFlag(0)
