@@ -417,26 +417,10 @@ def _iso(at: int) -> str:
 
 
 def _point(text: str, now: int) -> int:
-    """A point in the past: a time of day is today's, a date without a year this year's."""
-    import time
-
+    """A point in the past: a time of day is today's, a date without a year the last one."""
     from gsched.units import UnitError, parse_time_point
 
-    asked = text.strip()
-    # MM/DD-HH:MM and MMDD-HH:MM.
-    spelled = re.sub(r"\A(\d+[/.]\d+(?:[/.]\d+)?|\d{4}(?:\d\d)?)-(?=\d{1,2}:)", r"\1 ", asked)
-    year = time.localtime(now).tm_year % 100
-    if found := re.match(r"(\d{1,2})([/.])(\d{1,2})(?![/.\d])", spelled):
-        spelled = f"{found[0]}{found[2]}{year:02d}{spelled[found.end() :]}"
-    elif found := re.match(r"\d{4}(?![-\d])", spelled):
-        spelled = f"{found[0]}{year:02d}{spelled[found.end() :]}"
-    elif re.match(r"\d{1,2}:|noon|midnight|fika|teatime", spelled, re.IGNORECASE):
-        spelled = f"today {spelled}"
     try:
-        return max(parse_time_point(spelled, now), 0)
-    except UnitError:
-        try:
-            # The sentence names what was asked, and where in it.
-            return max(parse_time_point(asked, now), 0)
-        except UnitError as problem:
-            raise Stop(1, f"{problem}\n") from None
+        return max(parse_time_point(text.strip(), now, past=True), 0)
+    except UnitError as problem:
+        raise Stop(1, f"{problem}\n") from None

@@ -170,6 +170,7 @@ def parse_node_count(text: str) -> tuple[int, int]:
 # ---- points in time --------------------------------------------------------------------------
 
 _KEYWORDS = ("tomorrow", "midnight", "teatime", "today", "noon", "fika", "now", "uts")
+_JOINT = rf"[\s-]+|t(?![a-z])|t(?={'|'.join(_KEYWORDS)})"
 _DAY_TIMES = {"midnight": 0, "noon": 12 * HOUR, "fika": 15 * HOUR, "teatime": 16 * HOUR}
 _DELTA_UNITS = {
     **dict.fromkeys(("second", "seconds"), 1),
@@ -190,11 +191,12 @@ class _Wrong(Exception):
 class _TimeParser:
     """One pass over a time specification; `place` is how far it got."""
 
-    def __init__(self, text: str, now: int, today: datetime) -> None:
+    def __init__(self, text: str, now: int, today: datetime, past: bool) -> None:
         self.text = text
         self.low = text.lower()
         self.now = now
         self.today = today
+        self.past = past
         self.place = 0
         #: seconds into the day, and the day, where said
         self.clock: int | None = None
@@ -207,33 +209,29 @@ class _TimeParser:
 
     def run(self) -> None:
         while True:
-            if found := self.match(r"\s+"):
+            # A date and a time, in either order, are joined by a blank, "T" or "-".
+            while (found := self.match(_JOINT)) and not self.keyword_here():
                 self.place = found.end()
-            elif self.date is not None and self.match(r"-[0-9]{1,2}:"):
-                # Between a date and a time: MMDD-HH:MM, and as well YYYY-MM-DD-HH:MM.
-                self.place += 1
             if self.place >= len(self.low):
                 return
             self.token()
 
     def token(self) -> None:
         start = self.place
-        for word in _KEYWORDS:
-            if self.low.startswith(word, start):
-                self.place += len(word)
-                return self.keyword(word, start)
+        if word := self.keyword_here():
+            self.place += len(word)
+            return self.keyword(word, start)
         if self.match(r"[0-9]{1,2}:"):
             return self.time_of_day()
         if found := self.match(r"([0-9]{4})-([0-9]{2})-([0-9]{2})"):
             self.place = found.end()
-            self.set_date(int(found[1]), int(found[2]), int(found[3]), start + 5, start + 8)
-            if self.match(r"t"):
-                self.place += 1
-                self.time_of_day()
-            return None
+            return self.set_date(int(found[1]), int(found[2]), int(found[3]), start + 5, start + 8)
         if self.match(r"[0-9]"):
             return self.month_first()
         raise _Wrong(start)
+
+    def keyword_here(self) -> str:
+        return next((word for word in _KEYWORDS if self.low.startswith(word, self.place)), "")
 
     def keyword(self, word: str, start: int) -> None:
         if word == "now":
@@ -297,7 +295,11 @@ class _TimeParser:
         self.clock = seconds
 
     def month_first(self) -> None:
-        """MMDD[YY], MM/DD[/YY], MM.DD[.YY]; a date without a year is the next one to come."""
+        """MMDD[YY], MM/DD[/YY], MM.DD[.YY].
+
+        A date without a year is the next one to come; one in the past is this year's, and last
+        year's where its month has not begun yet.
+        """
         start = self.place
         found = self.match(r"([0-9]{1,2})([/.])([0-9]{1,2})(?:\2([0-9]{2}))?")
         packed = self.match(r"([0-9]{2})([0-9]{2})([0-9]{2})?")
@@ -316,6 +318,9 @@ class _TimeParser:
         if year is not None:
             self.set_date(2000 + int(year), int(month), int(day), start, day_at)
             return
+        if self.past:
+            last = int(month) > self.today.month
+            return self.set_date(self.today.year - last, int(month), int(day), start, day_at)
         self.set_date(self.today.year, int(month), int(day), start, day_at)
         if self.date is not None and self.date < self.today:
             self.set_date(self.today.year + 1, int(month), int(day), start, day_at)
@@ -329,18 +334,19 @@ class _TimeParser:
         self.date = datetime(year, month, 1) + timedelta(days=day - 1)
 
 
-def parse_time_point(text: str, now: int, tz: tzinfo | None = None) -> int:
+def parse_time_point(text: str, now: int, tz: tzinfo | None = None, *, past: bool = False) -> int:
     """Epoch seconds of a --begin, --deadline or similar value.
 
     `now[+-N[unit]]`, HH:MM[:SS][AM|PM], today, tomorrow, midnight, noon, fika, teatime,
     YYYY-MM-DD[THH:MM[:SS]], MMDD[YY], MM/DD[/YY], MM.DD[.YY], uts<epoch seconds>; a date and a
-    time may be combined, by a blank or "-". A time of day alone is the next one to come. `tz` None:
-    the zone of the process. Raises UnitError with Slurm's sentence: the caller adds "Invalid
-    --begin specification".
+    time may be combined, in either order, by a blank, "T" or "-". A time of day alone is the next
+    one to come, and so is a date without a year; with `past` they are today's and this year's, or
+    last year's where this year's month is still to come. `tz` None: the zone of the process.
+    Raises UnitError with Slurm's sentence: the caller adds "Invalid --begin specification".
     """
     local = datetime.fromtimestamp(now, tz).replace(tzinfo=None)
     today = local.replace(hour=0, minute=0, second=0, microsecond=0)
-    parser = _TimeParser(text, now, today)
+    parser = _TimeParser(text, now, today, past)
     try:
         parser.run()
         if parser.point is not None:
@@ -351,7 +357,7 @@ def parse_time_point(text: str, now: int, tz: tzinfo | None = None) -> int:
         date = parser.date
         if date is None:
             date = today
-            if today + timedelta(seconds=clock) < local:
+            if not past and today + timedelta(seconds=clock) < local:
                 date = today + timedelta(days=1)
         moment = date + timedelta(seconds=clock)
         return int(moment.replace(tzinfo=tz).timestamp())

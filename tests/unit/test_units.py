@@ -246,6 +246,23 @@ POINTS = {
     "0101": "2027-01-01T00:00:00",
     "uts1577836800": "2020-01-01T00:00:00",
     "2001-01-01": "2001-01-01T00:00:00",
+    **dict.fromkeys(("01/01/30T10:00", "10:00-2030-01-01"), "2030-01-01T10:00:00"),
+    **dict.fromkeys(("2030-01-01-noon", "2030-01-01Tnoon"), "2030-01-01T12:00:00"),
+    **dict.fromkeys(("2030-01-01T", "2030-01-01-", "010130T"), "2030-01-01T00:00:00"),
+}
+# What Slurm's sacct took these for on 2026-11-29 at 17:45.
+PAST_POINTS = {
+    "23:00": "2026-11-29T23:00:00",
+    "16:00": "2026-11-29T16:00:00",
+    "T10:00": "2026-11-29T10:00:00",
+    "teatime": "2026-11-29T16:00:00",
+    "0101T10:00": "2026-01-01T10:00:00",
+    "0101--10:00": "2026-01-01T10:00:00",
+    "10:00-0101": "2026-01-01T10:00:00",
+    "11/29": "2026-11-29T00:00:00",
+    "11/30": "2026-11-30T00:00:00",
+    "12/31": "2025-12-31T00:00:00",
+    "12/31-": "2025-12-31T00:00:00",
 }
 # Text and the place that Slurm's message named.
 BAD_POINTS = {
@@ -254,13 +271,19 @@ BAD_POINTS = {
     **{"25:00": 0, "24:00": 0, "10:60": 3, "10am": 2, "12pm": 2, "13pm": 0, "0am": -1, "1": 1},
     **{"2030-1-2": 0, "2030-13-01": 5, "2030-01-20T25:00": 11, "2030-01-20T12": 13},
     **{"13/01/30": 0, "01012030": 6, "01/01/2030": 8, "+1hour": 0, "tomorow": 0, "uts1": 0},
-    **{"Jan 20": 0, "yesterday": 0, "": 0},
+    **{"Jan 20": 0, "yesterday": 0, "": 0, "2030-01-01-1": 12, "2030-01-01x10:00": 10},
 }
 
 
 @pytest.mark.parametrize(("text", "shown"), POINTS.items())
 def test_time_points(text: str, shown: str) -> None:
     assert format_time_point(parse_time_point(text, NOW, UTC), UTC) == shown
+
+
+@pytest.mark.parametrize(("text", "shown"), PAST_POINTS.items())
+def test_time_points_of_the_past(text: str, shown: str) -> None:
+    now = int(datetime(2026, 11, 29, 17, 45, tzinfo=UTC).timestamp())
+    assert format_time_point(parse_time_point(text, now, UTC, past=True), UTC) == shown
 
 
 @pytest.mark.parametrize(("text", "place"), BAD_POINTS.items())
