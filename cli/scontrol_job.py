@@ -168,7 +168,8 @@ def _details(view: JobView) -> list[str]:
     group: list[str] = []
     last = ""
     for share in view.shares:
-        text = _share_text(share, kind)
+        # Of a job that has ended Slurm tells the CPUs and the memory alone.
+        text = _share_text(share, kind, gpus=not view.job.state.finished)
         if group and text != last:
             lines.append(f"  Nodes={compress(group)} {last}")
             group = []
@@ -178,9 +179,9 @@ def _details(view: JobView) -> list[str]:
     return lines
 
 
-def _share_text(share: NodeAlloc, kind: str) -> str:
+def _share_text(share: NodeAlloc, kind: str, *, gpus: bool) -> str:
     gres = ""
-    if share.gpus:
+    if share.gpus and gpus:
         name = f"gpu:{kind}" if kind else "gpu"
         gres = f"{name}:{share.gpus.bit_count()}(IDX:{cpu_id_text(share.gpus)})"
     return f"CPU_IDs={cpu_id_text(share.cpu_ids)} Mem={share.mem_mb} GRES={gres}"

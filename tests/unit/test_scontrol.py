@@ -599,3 +599,11 @@ def test_any_command_line_ends_with_a_sentence(argv: list[str]) -> None:
     _out, err, code = ask(*argv)
     assert code in (0, 1)
     assert code == 0 or err or "not found" in _out or "DOWN" in _out
+
+
+def test_gpus_of_a_job_that_has_ended() -> None:
+    """Transcript 012: every finished job is shown with "GRES=" and nothing after it."""
+    job = shown_job(state=JobState.COMPLETED, end_time=T239 + 9)
+    out, _, _ = ask("-d", "show", "job", "239", reader=cluster(job))
+    assert "     Nodes=node1 CPU_IDs=0-1,8 Mem=6000 GRES=\n" in out
+    assert "     Nodes=node2 CPU_IDs=0 Mem=2000 GRES=\n" in out
