@@ -531,7 +531,7 @@ class Daemon:
                 self._todo.append(Failed(key, setup.partition(": ")[2]))
             else:
                 cause = "" if status.cause == "none" else status.cause
-                if not cause and status.wstatus and self.grants.out_of_memory(key):
+                if not cause and self.grants.out_of_memory(key):
                     cause = "oom"
                 self._todo.append(
                     Ended(

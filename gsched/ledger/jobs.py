@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: reason and state text after a node could not launch a job, as Slurm words it
 LAUNCH_FAILED = "launch failed requeued held"
+#: wait status that is shown as exit code 0:125
+OOM_WSTATUS = 125
 
 
 def move(job: Job, new: JobState) -> None:
@@ -229,7 +231,8 @@ def _share_ended(
     if part is job.alloc[0]:
         if rep.wstatus >= 0:
             for member in hetero.unit(led, job):
-                member.wstatus = rep.wstatus
+                # As Slurm has it: 0:125 whatever the script made of it.
+                member.wstatus = OOM_WSTATUS if rep.cause == "oom" else rep.wstatus
                 led.put_job(member, out)
             job.usage = Usage(rep.user_ms, rep.system_ms, rep.max_rss_kb)
         if not job.finished:

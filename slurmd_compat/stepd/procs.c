@@ -208,6 +208,19 @@ void procs_kill(const struct spec *s, pid_t spare)
     free(p.at);
 }
 
+long procs_oom_kills(const struct spec *s)
+{
+    char buf[512];
+    int fd = s->oom_file ? open(s->oom_file, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return 0;
+    ssize_t n = read(fd, buf, sizeof buf - 1);
+    close(fd);
+    buf[n > 0 ? n : 0] = 0;
+    const char *at = strstr(buf, "oom_kill "); /* not "oom_kill_disable 0" */
+    return at ? strtol(at + 9, NULL, 10) : 0;
+}
+
 bool procs_cgroups_empty(const struct spec *s)
 {
     bool empty = true;

@@ -265,6 +265,27 @@ int spec_load(struct spec *s, const char *path, char why[TEXT_MAX])
     return 0;
 }
 
+/* The file in which the memory cgroup that the step has joined counts its kills, or NULL. */
+static char *find_oom_file(const struct spec *s)
+{
+    static const char *const names[] = {"memory.oom_control", "memory.events"}; /* v1, v2 */
+    for (size_t i = 0; i < s->ncg_procs; i++) {
+        const char *end = strrchr(s->cg_procs[i], '/');
+        if (!end)
+            continue;
+        for (int k = 0; k < 2; k++) {
+            char *path;
+            int dir = (int)(end - s->cg_procs[i]);
+            if (asprintf(&path, "%.*s/%s", dir, s->cg_procs[i], names[k]) < 0)
+                return NULL;
+            if (!access(path, R_OK))
+                return path;
+            free(path);
+        }
+    }
+    return NULL;
+}
+
 /* Environments reach megabytes; the supervisor of a day-long job need not hold one. */
 void spec_trim(struct spec *s)
 {
@@ -273,6 +294,7 @@ void spec_trim(struct spec *s)
     for (size_t i = 0; i < s->ncg_kill; i++)
         need += strlen(s->cg_kill[i]) + 1;
     char *data = malloc(need), *p = data;
+    s->oom_file = keep.oom_file = find_oom_file(s);
     if (!data)
         return; /* keeping it all is the harmless way out */
     keep.data = data;
@@ -307,5 +329,6 @@ void spec_free(struct spec *s)
     free(s->groups);
     free(s->cg_procs);
     free(s->cg_kill);
+    free(s->oom_file);
     memset(s, 0, sizeof *s);
 }

@@ -60,6 +60,7 @@ struct step {
     int64_t begun, limit_at, warn_at,
         next_at; /* ms; 0: never; next_at: the next move of the kill sequence */
     int64_t retry;
+    int64_t spare_until; /* a line written after the end has this long */
     bool kill_at_once;
     int stuck; /* rounds in which only the writer of the message was left */
 };
@@ -193,6 +194,29 @@ static void read_report(struct step *t)
         fail(t, f.error, "setup", f.text, 1 << 8);
 }
 
+/* Whatever the script made of it, the step has not had the memory it needed. The line in its error
+ * file is the last but for what leftovers write. */
+static void out_of_memory(struct step *t, long kills)
+{
+    char text[256];
+    t->record.cause = "oom";
+    if (!*t->spec.std[2] || t->helper)
+        return;
+    const char *label = t->spec.label; /* "JOB 7 ON node1" */
+    int length = !strncmp(label, "JOB ", 4) ? (int)strcspn(label += 4, " ") : 0;
+    snprintf(text, sizeof text,
+             "Detected %ld oom_kill event%s in StepId=%.*s.batch. "
+             "Some of the step tasks have been OOM Killed.",
+             kills, kills == 1 ? "" : "s", length, label);
+    pid_t pid = fork();
+    if (pid == 0)
+        child_note(&t->spec, text);
+    if (pid > 0) {
+        t->helper = pid;
+        t->spare_until = now_ms() + MESSAGE_WAIT_MS;
+    }
+}
+
 static void main_ended(struct step *t, int wstatus, const struct rusage *u)
 {
     struct record *r = &t->record;
@@ -208,6 +232,9 @@ static void main_ended(struct step *t, int wstatus, const struct rusage *u)
     r->elapsed_ms = now_ms() - t->begun;
     r->state = "ending";
     t->limit_at = t->warn_at = 0;
+    long kills = r->failed ? 0 : procs_oom_kills(&t->spec);
+    if (kills > 0 && t->phase == RUNNING)
+        out_of_memory(t, kills);
     control_publish(&t->control, r, "ended");
 }
 
@@ -216,6 +243,8 @@ static void main_ended(struct step *t, int wstatus, const struct rusage *u)
 static bool writer_stuck(struct step *t)
 {
     if (!t->record.ended || !t->helper)
+        return false;
+    if (now_ms() < t->spare_until)
         return false;
     kill(t->helper, SIGKILL);
     return ++t->stuck > 5 && procs_only(&t->spec, t->helper) && procs_cgroups_empty(&t->spec);

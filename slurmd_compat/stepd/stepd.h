@@ -54,6 +54,7 @@ struct spec {
     const char **cg_procs; /* files that take "0" */
     const char **cg_kill;  /* directories whose cgroup holds the whole step */
     size_t ncg_procs, ncg_kill;
+    char *oom_file; /* of its memory cgroup: holds a line "oom_kill N"; NULL: none */
     struct limit_spec limits[16];
     size_t nlimits;
 };
@@ -79,6 +80,7 @@ _Noreturn void child_append(const struct spec *s,
 /* procs.c */
 void procs_signal(const struct spec *s, pid_t spare, int sig1, int sig2); /* sig2 0: none */
 void procs_kill(const struct spec *s, pid_t spare); /* SIGKILL to all, cgroups included */
+long procs_oom_kills(const struct spec *s); /* processes that its memory cgroup has killed */
 bool procs_cgroups_empty(const struct spec *s);
 bool procs_only(const struct spec *s, pid_t pid); /* nothing of the step is left but this one */
 

@@ -372,11 +372,20 @@ def test_memory_is_held_to_the_share_and_the_groups_go() -> None:
         node.run(6, "#!/bin/sh\ncat /proc/self/cgroup\n", std_out="cg.out")
         node.phase(6, Phase.RELEASED)
         assert "/node1/job_6.1" in node.output("cg.out")
-        node.order(Forget(0, 5, 1), Forget(0, 6, 1))
+        # The script may think that all went well: what it started had not the memory it needed.
+        script = f"#!/bin/sh\n{sys.executable} -c 'bytearray(400 << 20)'\nexit 0\n"
+        node.run(7, script, mem_mb=100)
+        report = node.phase(7, Phase.RELEASED)
+        assert (report.wstatus, report.cause) == (0, "oom")
+        assert (
+            "error: Detected 1 oom_kill event in StepId=7.batch. "
+            "Some of the step tasks have been OOM Killed."
+        ) in node.output("slurm-7.out")
+        node.order(Forget(0, 5, 1), Forget(0, 6, 1), Forget(0, 7, 1))
         node.until("all forgotten", lambda: not node.last)
         left = [
             path
-            for path in Path("/sys/fs/cgroup").rglob("node1/job_[56].1")
+            for path in Path("/sys/fs/cgroup").rglob("node1/job_[567].1")
             if "nodetest" in str(path)
         ]
         assert left == []
