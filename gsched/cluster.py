@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gsched import _core, dependency, features, forecast, nodepolicy
+from gsched import _core, access, dependency, features, forecast, nodepolicy
 from gsched.bits import bits, symmetric
 from gsched.config import Config, NodeConfig
 from gsched.cpuset import pick_cpus
@@ -402,7 +402,7 @@ class Cluster:
             return "PartitionTimeLimit"
         if self._too_big(job.spec.shape, partition):
             return "PartitionConfig"
-        return ""
+        return access.barred(part, job.spec)
 
     def unqueue(self, job_id: int) -> None:
         """Takes a job out of the queue, if it is there."""

@@ -37,6 +37,9 @@ MESSAGES: dict[str, str] = {
     "ESLURM_JOB_FINISHED": "Job can not be altered after it has finished",
     "ESLURM_JOB_HELD": "Job is held",
     "ESLURM_JOB_PENDING": "Job is pending execution",
+    "ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP": (
+        "User's group not permitted to use this partition"
+    ),
     "ESLURM_JOB_NOT_PENDING": "Job is no longer pending execution",
     "ESLURM_JOB_NOT_RUNNING": "Job is not running",
     "ESLURM_JOB_SCRIPT_MISSING": "Job script not specified",

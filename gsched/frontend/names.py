@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
+import os
 import pwd
 import time
 
 #: Seconds for which an answer of the name service is believed.
 FRESH_S = 300.0
+#: Groups told of one user.
+MOST_GROUPS = 1024
 #: Users remembered before starting over.
 _MOST = 10_000
 
@@ -21,6 +25,7 @@ class Names:
     """
 
     def __init__(self) -> None:
+        self._groups: dict[tuple[int, int], tuple[float, list[str]]] = {}
         self._known: dict[tuple[int, int], tuple[float, str, str]] = {}
 
     def of(self, uid: int, gid: int) -> tuple[str, str]:
@@ -41,3 +46,22 @@ class Names:
             self._known.clear()
         self._known[uid, gid] = (now, user, group)
         return user, group
+
+    def groups(self, uid: int, gid: int) -> list[str]:
+        """Names of all groups that the user is in, at most MOST_GROUPS."""
+        now = time.monotonic()
+        known = self._groups.get((uid, gid))
+        if known is not None and now - known[0] < FRESH_S:
+            return known[1]
+        numbers = {gid}
+        with contextlib.suppress(KeyError, OSError):
+            entry = pwd.getpwuid(uid)
+            numbers.update(os.getgrouplist(entry.pw_name, entry.pw_gid))
+        names = []
+        for number in sorted(numbers)[:MOST_GROUPS]:
+            with contextlib.suppress(KeyError, OSError):
+                names.append(grp.getgrgid(number).gr_name)
+        if len(self._groups) >= _MOST:
+            self._groups.clear()
+        self._groups[uid, gid] = (now, names)
+        return names

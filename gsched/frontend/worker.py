@@ -30,6 +30,7 @@ from gsched.wire.messages import (
     Reply,
     SubmitJob,
     ToFrontend,
+    UpdateJob,
     decode,
     encode,
 )
@@ -336,6 +337,8 @@ class Worker:
         write = call.write
         if isinstance(write, SubmitJob):
             write.user, write.group = self._names.of(who.uid, who.gid)
+        may_need = isinstance(write, SubmitJob | UpdateJob)
+        call.groups = self._names.groups(who.uid, who.gid) if may_need else []
 
         def deliver(reply: Reply) -> None:
             connection.open -= 1

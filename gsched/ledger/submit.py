@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched import admission
+from gsched import access, admission
 from gsched.config import Config, PartitionConfig
 from gsched.environment import sluid
+from gsched.errors import message
 from gsched.hostlist import compress
 from gsched.ledger import deadline, depend, jobs
 from gsched.ledger.outcome import Outcome
@@ -137,6 +139,9 @@ def _component(
     barred = [p.name for p in partitions if p.root_only and not admin]
     if barred or not _may_run(led.config, call.uid, write.user):
         return Refused(call.request_id, "Access/permission denied", "ESLURM_ACCESS_DENIED")
+    code = not_permitted(led, names, spec, call, write.group)
+    if code:
+        return Refused(call.request_id, message(code), code)
     spec = _with_defaults(spec, partitions[0], led, admin)
     never = led.cluster.never(spec.shape, names)
     if never is not None:
@@ -158,6 +163,22 @@ def _component(
             # Eligible from its release on.
             job.eligible_time = 0
     return job
+
+
+def not_permitted(
+    led: Ledger, names: Sequence[str], spec: JobSpec, call: Call, group: str = ""
+) -> str:
+    """Slurm's code where the partitions do not take the caller's groups, or, with
+    EnforcePartLimits, the account or QOS (else such a job waits and says why); "" they do."""
+    partitions = [led.config.partitions[name] for name in names]
+    groups = [*call.groups, group]
+    if not led.is_admin(call.uid) and not all(access.group_may(p, groups) for p in partitions):
+        return "ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP"
+    why = [access.barred(part, spec) for part in partitions]
+    enforced = {"ALL": any, "ANY": all}.get(led.config.enforce_part_limits)
+    if enforced is None or not enforced(why):
+        return ""
+    return access.CODES[next(filter(None, why))]
 
 
 def _no_such_nodes(call: Call, notes: list[str]) -> Refused:
@@ -264,4 +285,4 @@ def _make(
     )
 
 
-__all__ = ["default_memory", "digest", "effective_limit", "submit"]
+__all__ = ["default_memory", "digest", "effective_limit", "not_permitted", "submit"]

@@ -24,6 +24,7 @@ from gsched.ledger.notify import notify
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.requeue import requeue, requeue_held
 from gsched.ledger.select import INVALID_ID, TOO_MANY, apart, find, may_touch, named
+from gsched.ledger.submit import not_permitted
 from gsched.ledger.suspend import node_limit, resume, suspend
 from gsched.model import Job, JobState
 from gsched.wire.messages import Call, Done, Refused, SetLimit, UpdateJob
@@ -100,6 +101,11 @@ def _update(
     edit = Edit(led, job, call.uid, now)
     for setter, value in setters:
         setter(edit, value)
+    if edit.pending and not _ACCESS.isdisjoint(key.lower() for key in fields):
+        names = edit.job.spec.partitions or (edit.job.partition,)
+        code = not_permitted(led, names, edit.job.spec, call)
+        if code:
+            raise BadValue(message(code))
     if edit.shaped and edit.pending:
         _judge(edit)
     _take_over(led, job, edit, now, out)
@@ -144,6 +150,9 @@ def _take_over(led: Ledger, job: Job, edit: Edit, now: float, out: Outcome) -> N
         limit = node_limit(led, first)
         led.order(first.alloc[0].node, SetLimit(0, first.id, first.attempt, limit), now, out)
 
+
+#: fields that may bring a job into partitions that do not take it
+_ACCESS = frozenset({"partition", "account", "qos"})
 
 _ADMINS_ONLY = frozenset({"suspend", "resume", "top"})
 

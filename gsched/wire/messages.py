@@ -316,6 +316,8 @@ class Call(_Msg):
     uid: int = -1
     gid: int = -1
     pid: int = 0
+    #: names of the user's groups, where the write may need them; put in as `uid` is
+    groups: list[str] = []
 
 
 class Done(_Msg):

@@ -20,7 +20,17 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMON = {
     *("model", "request", "layout", "environment", "config", "hostlist", "units"),
     # small grammars and rules beside them
-    *("admission", "bits", "cpuset", "dependency", "errors", "features", "gres", "licenses"),
+    *(
+        "access",
+        "admission",
+        "bits",
+        "cpuset",
+        "dependency",
+        "errors",
+        "features",
+        "gres",
+        "licenses",
+    ),
     *("patterns", "taskset"),
 }
 

@@ -1,0 +1,38 @@
+"""Which accounts, QOS and groups may use a partition. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gsched.config import PartitionConfig
+from gsched.model import JobSpec
+
+#: why a job with an account or a QOS waits that its partition does not take
+ACCOUNT = "AccountNotAllowed"
+QOS = "QOSNotAllowed"
+
+#: the same -> Slurm's code where it is refused instead
+CODES = {ACCOUNT: "ESLURM_INVALID_ACCOUNT", QOS: "ESLURM_INVALID_QOS"}
+
+
+def group_may(part: PartitionConfig, groups: Collection[str]) -> bool:
+    """Whether AllowGroups lets somebody of these groups in."""
+    return not part.allow_groups or not set(part.allow_groups).isdisjoint(groups)
+
+
+def barred(part: PartitionConfig, spec: JobSpec) -> str:
+    """Slurm's reason why the partition does not take a job's account or QOS; "" it does. A list of
+    those that may goes before one of those that may not."""
+    if not (part.allow_accounts or part.deny_accounts or part.allow_qos or part.deny_qos):
+        return ""
+    if not _takes(spec.account.lower(), part.allow_accounts, part.deny_accounts):
+        return ACCOUNT
+    if not _takes(spec.qos.lower() or "normal", part.allow_qos, part.deny_qos):
+        return QOS
+    return ""
+
+
+def _takes(name: str, allowed: tuple[str, ...], denied: tuple[str, ...]) -> bool:
+    if allowed:
+        return name in {item.lower() for item in allowed}
+    return name not in {item.lower() for item in denied}
