@@ -14,7 +14,7 @@ from pathlib import Path
 
 #: a command of a transcript, and the text of its three parts
 RECORD = re.compile(
-    r"^\$ (?P<command>.*?)\n--- stdout\n(?P<stdout>.*?)--- stderr\n(?P<stderr>.*?)"
+    r"^\$ (?P<command>.*?)\n--- stdout\n(?P<stdout>.*?)(?:--- stderr\n(?P<stderr>.*?))?"
     r"--- (?:exit |)(?P<exit>(?:timeout )?-?\d+s?)\n\n(?=\$ |# |\Z)",
     re.MULTILINE | re.DOTALL,
 )
@@ -36,7 +36,7 @@ PLAIN = (
     (NAMED_DATES + r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\b(?:\.\d{3}\b)?", "<a time of Slurm's>"),
     (r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d\b", "<date>"),
     (r"\bPriority=[1-9]\d*", "Priority=<prio>"),
-    (r"\b0\.\d{14}\b", "<prio>"),
+    (r"\b0\.\d{14}\b|\b42949\d{5}\b", "<prio>"),
     (r"AllocNode:Sid=\S+", "AllocNode:Sid=<host>:<sid>"),
     (r"(?<=HetJobIdSet=)\d+-\d+", "<ids>"),
     (r"(?<=JOB_ID_HET_GROUP_)(\d)=\d+", r"\1=<id>"),
@@ -107,7 +107,9 @@ class Record:
 def parse(theme: str, text: str, number: int = 0) -> list[Record]:
     """The commands of one transcript, in their order."""
     return [
-        Record(theme, number, found["command"], found["stdout"], found["stderr"], found["exit"])
+        Record(
+            theme, number, found["command"], found["stdout"], found["stderr"] or "", found["exit"]
+        )
         for found in RECORD.finditer(text)
     ]
 
