@@ -28,6 +28,9 @@ NAMED_DATES = r"(?!2030-01-(?:20|01)|2001-01-01|2020-01-0|19)"
 
 #: what is replaced in lines of text, in this order
 PLAIN = (
+    (r"\\/", "/"),
+    (r"/tmp/golden-cwd\b", "CWD"),
+    (r'"(microseconds|elapsed)": \d+', r'"\1": <n>'),
     (r"[^\s'\"]*/slurm_script", "<script>"),
     (r"\bPATH=(?:\(.*?\)|\S+)", "PATH=<path>"),
     (r"^_=/\S*/", "_=<path>/"),
