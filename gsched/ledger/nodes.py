@@ -64,6 +64,10 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
         # Doubled on the way: the numbering of a session's orders must never start again.
         out.messages.append((name, _welcome(led, msg)))
         return
+    if live.lost == msg.session:
+        # On its way since before the silence: the orders of that session are counted already.
+        out.messages.append((name, Reregister(led.meta.epoch)))
+        return
     live.session = msg.session
     live.last_order = live.seen = 0
     live.unacked.clear()
@@ -88,11 +92,11 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
         node.flags &= ~NodeFlag.DOWN
         node.reason, node.reason_time = "", 0
     _judge(led, node, now)
+    judge_drift(led, node, msg, now, out)
     led.put_node(node, out)
     led.cluster.node_changed(node)
     # Nothing is concluded from the registration itself, which may have been long on its way: the
     # first report under the new session was certainly made after it was granted.
-    judge_drift(led, node, msg, now, out)
     live.confirmed = False
     led.cluster.set_usable(name, False)
     out.messages.append((name, _welcome(led, msg)))
@@ -210,6 +214,13 @@ def _report(led: Ledger, name: str, msg: Report, now: float, out: Outcome) -> No
     live = led.live[name]
     if not live.session or msg.session != live.session:
         # A report of another session says nothing about what this one was told.
+        out.messages.append((name, Reregister(led.meta.epoch)))
+        return
+    if msg.epoch == led.meta.epoch and msg.seen > live.last_order:
+        # It counts the orders of another controller, for whom this session was opened: here the
+        # registration came a second time, and late.
+        live.lost, live.session = live.session, ""
+        led.cluster.set_usable(name, False)
         out.messages.append((name, Reregister(led.meta.epoch)))
         return
     live.last_heard = now
@@ -371,7 +382,7 @@ def tick(led: Ledger, now: float, out: Outcome) -> None:
         if not node.flags & NodeFlag.DOWN:
             node.flags |= NodeFlag.DOWN
             node.reason, node.reason_uid, node.reason_time = SILENT, 0, int(now)
-        live.session = ""
+        live.lost, live.session = live.session or live.lost, ""
         live.unacked.clear()
         led.put_node(node, out)
         led.cluster.set_usable(name, False)

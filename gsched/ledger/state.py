@@ -42,6 +42,8 @@ class NodeLive:
 
     #: nonce of the accepted registration; "" not registered with this process
     session: str = ""
+    #: the session that ended by the node's silence: it is never taken up again
+    lost: str = ""
     #: a report has come under this session
     confirmed: bool = False
     #: number of the last order of this session, and of the last one the node has carried out

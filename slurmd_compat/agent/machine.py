@@ -311,6 +311,12 @@ class Agent:
             epochs = {**self.identity.epochs, self.identity.cluster: item.epoch}
             self.identity = Identity(self.identity.cluster, epochs)
             self._out.append(PutIdentity(self.identity))
+            # Another controller has taken a late registration for a new one: it counts its orders
+            # from 1, and this session has gone on since.
+            self._log("warning", "a new controller goes on with an old session: registering again")
+            self._unregister(now)
+            self._tick(now)
+            return
         for order in item.orders:
             if order.n <= self.seen:
                 continue  # doubled: a Prepare after its Forget must not start anything
