@@ -20,7 +20,15 @@ from zmq.utils.monitor import recv_monitor_message
 
 from gsched.config import Config, ConfigError, load_config
 from gsched.environment import wants_login
-from gsched.wire.messages import BadMessage, Reread, ToNode, decode, encode
+from gsched.wire.messages import (
+    BadMessage,
+    ConfigFiles,
+    FetchConfig,
+    Reread,
+    ToNode,
+    decode,
+    encode,
+)
 from gsched.wire.sockets import dial_controller
 from slurmd_compat.agent import (
     Absent,
@@ -54,6 +62,7 @@ from slurmd_compat.agent import (
     Tick,
     WriteJob,
 )
+from slurmd_compat.configless import renew
 from slurmd_compat.grants import Grants
 from slurmd_compat.hooks import Command, Hooks, login_command, scripts
 from slurmd_compat.inventory import HealthWatch, Inventory, boot_id, cpu_load, memory_mb
@@ -78,6 +87,8 @@ ADOPT_MS = 50
 ADOPT_TRIES = 100
 #: ms within which the news of a link is older than a message that went over it
 LINK_NEWS_MS = 200
+#: ms between tries to get the controller's files
+FETCH_MS = 5000
 #: messages taken in one turn
 BATCH = 64
 #: ms for which load and free memory are good
@@ -102,11 +113,16 @@ class Daemon:
         *,
         stepd_path: str = "",
         children: Iterable[int] = (),
+        configless: bool = False,
     ) -> None:
         """Opens the journal (SpoolBusy, OSError), the GPUs, the link (KeyProblem)."""
         self.config = config
         self.node = node
         self.log = log
+        #: the files are the controller's: fetched anew whenever they are to be read again
+        self._configless = configless
+        #: when to ask for them (again); 0: nothing is wanted
+        self._fetch_at = 0
         self.journal = Journal(spool)
         self.inventory = Inventory(config, config.nodes[node])
         self.inventory.claim()
@@ -209,7 +225,26 @@ class Daemon:
 
     def reread(self) -> None:
         """Reads the configuration again. If it is good the daemon ends with `next_config` set, to
-        be started anew with it: supervisors are adopted as after any restart."""
+        be started anew with it: supervisors are adopted as after any restart. Without files of its
+        own it asks the controller for them first."""
+        if self._configless:
+            self._fetch_at = now_ms()
+            self._wake()
+            return
+        self._read_again()
+
+    def _files_came(self, message: ConfigFiles) -> None:
+        if not self._fetch_at:
+            return
+        self._fetch_at = 0
+        folder = Path(self.config.path).parent
+        problem = message.refused or renew(message.data, self.node, folder)
+        if problem:
+            self.log.error(f"the configuration stays as it was: {problem}")
+        else:
+            self._read_again()
+
+    def _read_again(self) -> None:
         try:
             config = load_config(self.config.path)
         except (ConfigError, OSError) as error:
@@ -265,9 +300,15 @@ class Daemon:
             at = min(at, max(self._hold_until, self._send_after))
         for mark in self._kill_at.values():
             at = min(at, mark)
+        if self._fetch_at:
+            at = min(at, self._fetch_at)
         return max(0, at - now)
 
     def _on_time(self, now: int) -> None:
+        if self._fetch_at and now >= self._fetch_at:
+            self._fetch_at = now + FETCH_MS
+            with contextlib.suppress(zmq.ZMQError):
+                self._dealer.send(encode(FetchConfig(self.node)), zmq.NOBLOCK)
         if self._zombies:
             self._reap()
         self.grants.on_time()
@@ -311,6 +352,9 @@ class Daemon:
             if isinstance(message, Reread):
                 if message.epoch >= self.agent.epoch:
                     self.reread()
+                continue
+            if isinstance(message, ConfigFiles):
+                self._files_came(message)
                 continue
             self._todo.append(message)
             self._drain()

@@ -30,6 +30,7 @@ from gsched.wire.process import (
     own_directory,
     raise_file_limit,
 )
+from slurmd_compat import configless
 from slurmd_compat.inventory import Inventory, machine_cpus, memory_mb, uptime_s
 from slurmd_compat.journal import SpoolBusy
 from slurmd_compat.stepd import read_status
@@ -38,12 +39,14 @@ USAGE = """\
 Usage: slurmd [OPTIONS]
    -b                         Report node rebooted now.
    -c                         Force cleanup of slurmd's spool directory.
+   --conf-server HOST[:PORT]  Get configuration files from slurmctld.
    -C                         Print node configuration information and exit.
    -d PATH                    Pathname of the stepd program.
    -D                         Run daemon in foreground.
    -f FILE                    Use FILE as slurmd config file.
    -G                         Print node's GRES configuration and exit.
    -h, --help                 Print this help message.
+   --keys DIR                 Where this node's key lies, with --conf-server.
    -L FILE                    Log messages to the file FILE.
    -M                         Use mlock() to lock slurmd pages into memory.
    -n VALUE                   Run the daemon at the specified nice value.
@@ -62,6 +65,8 @@ class Options:
     node: str = ""
     log_file: str = ""
     stepd: str = ""
+    conf_server: str = ""
+    keys: str = ""
     foreground: bool = False
     clear: bool = False
     rebooted: bool = False
@@ -80,7 +85,7 @@ def _leave(text: str, code: int) -> NoReturn:
 def parse(argv: list[str]) -> Options:
     """Reads the command line; exits for -h, -V and mistakes (1)."""
     options = Options()
-    long = ["help", "version", "verbose", "conf-server=", "systemd"]
+    long = ["help", "version", "verbose", "conf-server=", "keys=", "systemd"]
     try:
         pairs, rest = getopt.gnu_getopt(argv, "bcCd:Df:GhL:Mn:N:svV", long)
     except getopt.GetoptError as error:
@@ -101,6 +106,10 @@ def parse(argv: list[str]) -> Options:
                 options.stepd = os.path.abspath(value)
             case "-D" | "--systemd":
                 options.foreground = True
+            case "--conf-server":
+                options.conf_server = value
+            case "--keys":
+                options.keys = os.path.abspath(value)
             case "-f":
                 options.conf = value
             case "-G":
@@ -163,6 +172,30 @@ def node_name(options: Options, config: Config) -> str:
             if wanted in (node.hostname, node.name):
                 return node.name
     raise ProcessProblem(f"Unable to determine this slurmd's NodeName: no node has host {full}")
+
+
+def keys_of(options: Options, config: Config) -> str:
+    """The directory of this node's key."""
+    if options.conf_server:
+        return options.keys or configless.KEYS
+    return options.keys or keys_dir(config.path)
+
+
+def read_config(options: Options) -> Config:
+    """The files of this machine, or with --conf-server the controller's. Raises ConfigError,
+    ProcessProblem, KeyProblem, OSError."""
+    if not options.conf_server:
+        return load_config(os.path.abspath(options.conf or find_slurm_conf(os.environ)))
+    node = options.node or socket.gethostname().partition(".")[0]
+    options.node = node
+    wanted = configless.servers(options.conf_server)
+    keys = options.keys or configless.KEYS
+    return configless.first(
+        configless.fetch(
+            wanted, keys, node, lambda text: print(f"slurmd: {text}", file=sys.stderr)
+        ),
+        node,
+    )
 
 
 def clear_spool(spool: Path) -> None:
@@ -240,10 +273,11 @@ def serve(options: Options, config: Config, node: str, spool: Path, log: Log) ->
             config,
             node,
             spool,
-            keys_dir(config.path),
+            keys_of(options, config),
             logger,
             stepd_path=options.stepd,
             children=children,
+            configless=bool(options.conf_server),
         )
         if pid_file is None:
             pid_file = PidFile(config.nodes[node].expand(config.slurmd_pid_file))
@@ -265,9 +299,8 @@ def main() -> NoReturn:
     options = parse(sys.argv[1:])
     if options.show_hardware:
         _leave(hardware(), 0)
-    conf = os.path.abspath(options.conf or find_slurm_conf(os.environ))
     try:
-        config = load_config(conf)
+        config = read_config(options)
         name = node_name(options, config)
         node = config.nodes[name]
         if options.show_gres:
@@ -292,7 +325,7 @@ def main() -> NoReturn:
         base = LEVELS.index(config.slurmd_debug) if config.slurmd_debug in LEVELS else 3
         level = LEVELS[min(base + options.verbose, len(LEVELS) - 1)]
         log = Log(log_file, level, foreground=options.foreground)
-    except (ConfigError, ProcessProblem, OSError) as error:
+    except (ConfigError, ProcessProblem, KeyProblem, OSError) as error:
         _leave(f"slurmd: fatal: {error}", 1)
     try:
         serve(options, config, name, spool, log)

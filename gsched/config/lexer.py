@@ -16,7 +16,7 @@ from gsched.config.errors import ConfigError
 #: how deep files may include each other
 MAX_DEPTH = 10
 
-_INCLUDE = re.compile(r"\s*include\s+(?![=\s])(\S.*?)\s*\Z", re.IGNORECASE)
+INCLUDE = re.compile(r"\s*include\s+(?![=\s])(\S.*?)\s*\Z", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PAIR = re.compile(
     r"""\s*(?P<key>[A-Za-z][A-Za-z0-9_.\[\]]*)\s*(?P<how>[+\-*/]?=)\s*
@@ -137,7 +137,7 @@ class Lexer:
     def lines(self, name: str, text: str, depth: int = 0) -> Iterator[Line]:
         """All lines of `text`, those of included files in their place."""
         for number, content in logical_lines(text):
-            included = _INCLUDE.match(content)
+            included = INCLUDE.match(content)
             if included:
                 yield from self._included(included[1].strip('"'), name, number, depth)
             else:

@@ -15,6 +15,7 @@ import zmq
 
 from gsched.config import Config
 from gsched.controller.clock import Clock
+from gsched.controller.configless import Files
 from gsched.controller.load import encode_record
 from gsched.controller.mailer import Mailer
 from gsched.controller.orders import pack
@@ -30,6 +31,7 @@ from gsched.wire.messages import (
     BadMessage,
     Call,
     Done,
+    FetchConfig,
     Reconfigure,
     Refused,
     Register,
@@ -98,6 +100,7 @@ class Controller:
         self._reload = reload
         self._mailer = mailer
         self._max_script = submit.max_script(config)
+        self._files = Files(config, log)
         self._poller = zmq.Poller()
         sockets.register(self._poller)
         self._stopping = False
@@ -205,7 +208,12 @@ class Controller:
                 self._sockets.answer(received.routing_id, [encode(refusal)], remote=received.remote)
 
     def _take_node(self, received: Received, out: Outcome) -> None:
-        message: Register | Report = decode(ToController, received.payload)
+        message: Register | Report | FetchConfig = decode(ToController, received.payload)
+        if isinstance(message, FetchConfig):
+            answer = self._files.answer(received.name, self._clock.now())
+            if answer is not None:
+                self._sockets.send_node(received.name, answer)
+            return
         if isinstance(message, Register) and message.node != received.name:
             raise BadMessage(f"it calls itself {message.node!r}")
         self._ledger.apply(NodeMessage(received.name, message), self._clock.now(), out)
@@ -251,6 +259,7 @@ class Controller:
         batch = out if out is not None else Outcome()
         self._ledger.apply(Configure(config), self._clock.now(), batch)
         self._config = config
+        self._files = Files(config, self._log)
         if self._mailer is not None:
             self._mailer.program = config.mail_prog
         self._max_script = submit.max_script(config)

@@ -88,6 +88,12 @@ class Report(_Msg):
     gpu_faults: dict[str, str] = {}
 
 
+class FetchConfig(_Msg):
+    """A node without files of its own asks for them; answered by ConfigFiles."""
+
+    node: str
+
+
 # ---- controller -> node ------------------------------------------------------------------
 
 
@@ -198,14 +204,22 @@ class Reread(_Msg):
     epoch: int
 
 
+class ConfigFiles(_Msg):
+    """The configuration for a node that has fetched it (see gsched.config.bundle)."""
+
+    data: bytes = b""
+    #: why there is none
+    refused: str = ""
+
+
 class Orders(_Msg):
     epoch: int
     session: str
     orders: list[Order]
 
 
-ToController = Register | Report
-ToNode = Welcome | Reregister | Orders | Reread
+ToController = Register | Report | FetchConfig
+ToNode = Welcome | Reregister | Orders | Reread | ConfigFiles
 
 # ---- writes: client -> frontend -> controller ----------------------------------------------
 
