@@ -27,6 +27,8 @@ from gsched.wire.sockets import MAX_PARTS, dial_local, readable
 NO_LINK_S = 2.0
 #: Seconds after which an unanswered write is sent again: an answer may have been dropped.
 REPEAT_S = 5.0
+#: Seconds without a link after which a new one is dialled from scratch.
+REDIAL_S = 5.0
 #: Seconds after which a write is given up although there is a link.
 GIVE_UP_S = 60.0
 
@@ -60,10 +62,12 @@ class Upstream:
     def __init__(self, path: str) -> None:
         """`path` is the controller's local socket; it need not be there."""
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._sock = dial_local(self._context, path)
-        self._monitor = self._sock.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-        )
+        self._path = path
+        self._dialled = 0.0
+        #: how often a link was dialled: with each, `filenos` are other descriptors (of perhaps the
+        #: same numbers)
+        self.dials = 0
+        self._dial()
         self._pending: OrderedDict[bytes, Pending] = OrderedDict()
         self._unsent: deque[bytes] = deque()
         #: True while there is a link
@@ -72,8 +76,21 @@ class Upstream:
         #: answers that could not be read or that nobody waits for
         self.strange = 0
 
+    def _dial(self) -> None:
+        self.dials += 1
+        self._sock = dial_local(self._context, self._path)
+        self._monitor = self._sock.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        )
+
+    def _hang_up(self) -> None:
+        self._sock.disable_monitor()
+        self._monitor.close(linger=0)
+        self._sock.close(linger=0)
+
     def filenos(self) -> list[int]:
-        """Descriptors that become readable when `turn` has something to do (edge triggered)."""
+        """Descriptors that become readable when `turn` has something to do (edge triggered).
+        Others after a new dial: see `dials`."""
         return [self._sock.fileno(), self._monitor.fileno()]
 
     def forward(
@@ -157,6 +174,11 @@ class Upstream:
 
     def expire(self, now: float) -> None:
         """Repeats and gives up by time. Call it some times a second."""
+        if not self.up and now - max(self._down_since, self._dialled) >= REDIAL_S:
+            # ZeroMQ connects again by itself, but not after every kind of failed handshake.
+            self._dialled = now
+            self._hang_up()
+            self._dial()
         if not self._pending:
             return
         for bound, pending in list(self._pending.items()):
@@ -179,9 +201,7 @@ class Upstream:
             deliver(refusal)
 
     def close(self) -> None:
-        self._sock.disable_monitor()
-        self._monitor.close()
-        self._sock.close()
+        self._hang_up()
         self._context.term()
 
 

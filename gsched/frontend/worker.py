@@ -121,8 +121,10 @@ class Worker:
         self.malformed = 0
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
-        for fd in upstream.filenos():
-            self._selector.register(fd, selectors.EVENT_READ, _nothing)
+        #: descriptors of the link, and the dial they are of
+        self._watched: list[int] = []
+        self._watched_dial = 0
+        self._watch_upstream()
         self._accounting = accounting
         if accounting is not None:
             self._selector.register(accounting.fileno(), selectors.EVENT_READ, self._accounted)
@@ -189,6 +191,7 @@ class Worker:
 
     def _tick(self) -> None:
         self._upstream.expire(self._now)
+        self._watch_upstream()
         self._reads.refresh()
         self._accounts.purge(self._now)
         if self._accounting is not None:
@@ -200,6 +203,17 @@ class Worker:
             self.stop()
         if self._orphan_at is not None and self._now >= self._orphan_at:
             self.stop()
+
+    def _watch_upstream(self) -> None:
+        """Follows the descriptors of the link, which a new dial changes."""
+        if self._upstream.dials == self._watched_dial:
+            return
+        for fd in self._watched:
+            self._selector.unregister(fd)
+        self._watched = self._upstream.filenos()
+        self._watched_dial = self._upstream.dials
+        for fd in self._watched:
+            self._selector.register(fd, selectors.EVENT_READ, _nothing)
 
     def _parent_died(self) -> None:
         self._selector.unregister(self._life_fd)
