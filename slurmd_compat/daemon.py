@@ -170,9 +170,14 @@ class Daemon:
         host = self.config.slurmctld_host[0]
         self._context = zmq.Context(io_threads=1)
         self._dealer = dial_controller(
-            self._context, host.addr, self.config.slurmctld_port, keys_dir, node=self.node
+            self._context,
+            host.addr,
+            self.config.slurmctld_port,
+            keys_dir,
+            node=self.node,
+            events=zmq.EVENT_HANDSHAKE_SUCCEEDED,
         )
-        self._monitor = self._dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        self._monitor = self._dealer.get_monitor_socket()
         self.watch(int(self._dealer.get(zmq.FD)), _nothing)
         self.watch(int(self._monitor.get(zmq.FD)), _nothing)
 

@@ -185,8 +185,8 @@ class Reads:
         self._opened = 0
 
     def refresh(self) -> None:
-        """Notices that the files were replaced, and what changed in them: so no question has to wait
-        while a long queue is read. Call it before the first one, and every second or so."""
+        """Notices that the files were replaced, and what changed in them: so no question has to
+        wait while a long queue is read. Call it before the first one, and every second or so."""
         self._main.refresh()
         self._view.refresh()
         try:

@@ -78,10 +78,9 @@ class Upstream:
 
     def _dial(self) -> None:
         self.dials += 1
-        self._sock = dial_local(self._context, self._path)
-        self._monitor = self._sock.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-        )
+        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        self._sock = dial_local(self._context, self._path, events=events)
+        self._monitor = self._sock.get_monitor_socket()
 
     def _hang_up(self) -> None:
         self._sock.disable_monitor()

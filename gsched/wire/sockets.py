@@ -211,8 +211,11 @@ def _host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _dealer(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+def _dealer(context: zmq.Context[zmq.Socket[bytes]], events: int) -> zmq.Socket[bytes]:
     sock = context.socket(zmq.DEALER)
+    if events:
+        # Before the connect: a handshake that is over when the monitor comes is never told.
+        sock.get_monitor_socket(events)
     sock.linger = 0
     sock.set(zmq.MAXMSGSIZE, _MAX_MESSAGE)
     sock.set(zmq.RCVHWM, HIGH_WATER)
@@ -224,9 +227,14 @@ def _dealer(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
     return sock
 
 
-def dial_local(context: zmq.Context[zmq.Socket[bytes]], path: str) -> zmq.Socket[bytes]:
-    """A frontend's link to the controller of the same host. Connects in the background."""
-    sock = _dealer(context)
+def dial_local(
+    context: zmq.Context[zmq.Socket[bytes]], path: str, *, events: int = 0
+) -> zmq.Socket[bytes]:
+    """A frontend's link to the controller of the same host. Connects in the background.
+
+    `events` are ZeroMQ's monitor events that `get_monitor_socket()` of the socket shall tell.
+    """
+    sock = _dealer(context, events)
     sock.connect(f"ipc://{reachable(path)}")
     return sock
 
@@ -238,15 +246,17 @@ def dial_controller(
     keys_dir: str,
     *,
     node: str | None = None,
+    events: int = 0,
 ) -> zmq.Socket[bytes]:
     """A link to the controller over tcp: as a node (its name), else as a remote frontend.
 
-    Connects, and connects again, in the background. Raises KeyProblem.
+    Connects, and connects again, in the background. `events` as for `dial_local`. Raises
+    KeyProblem.
     """
     name = FRONTEND if node is None else node
     pair = load_pair(keys_dir, name, node=node is not None)
     server = load_public(keys_dir, CONTROLLER)
-    sock = _dealer(context)
+    sock = _dealer(context, events)
     sock.set(zmq.CURVE_PUBLICKEY, pair.public)
     sock.set(zmq.CURVE_SECRETKEY, pair.secret)
     sock.set(zmq.CURVE_SERVERKEY, server)
