@@ -25,6 +25,11 @@ Which jobs (lists are separated by commas):
   -S, --starttime=TIME       from then on; default: midnight, with -s now, with -j ever
   -u, --uid, --user=LIST     of these users
   -W, --wckeys=LIST          with these keys
+  -x, --associations=LIST    of these associations
+  -L, --allclusters          of all clusters (there is one)
+  -M, --clusters=LIST        of these clusters
+      --federation  --local  --whole-hetjob
+                             taken, without effect
 What to show:
       --array                one line for each array task
   -b, --brief                id, state and exit code
@@ -39,6 +44,7 @@ What to show:
   -o, --format=LIST          these columns, each NAME[%[-]WIDTH]
   -p, --parsable             columns between |, one at the end too
   -P, --parsable2            columns between |
+  -v, --verbose              more messages
   -T, --truncate             times cut to -S and -E
       --units=K|M|G|T|P      sizes in this unit
   -X, --allocations          jobs without their steps
