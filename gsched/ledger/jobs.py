@@ -16,6 +16,7 @@ from gsched.model import (
     Job,
     JobState,
     NodeAlloc,
+    NodeFlag,
     Phase,
     Placement,
     Plan,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 #: reason and state text after a node could not launch a job, as Slurm words it
 LAUNCH_FAILED = "launch failed requeued held"
+#: why a node refused an attempt, where that is its own fault -> the reason it is drained for, in
+#: Slurm's words
+NODE_FAULTS = {"disk": "batch job complete failure", "prolog": "Prolog error"}
 #: wait status that is shown as exit code 0:125
 OOM_WSTATUS = 125
 
@@ -225,6 +229,8 @@ def _go(led: Ledger, job: Job, now: float, out: Outcome) -> None:
 def _share_ended(
     led: Ledger, job: Job, part: NodeAlloc, rep: AttemptReport, now: float, out: Outcome
 ) -> None:
+    if rep.error and rep.cause in NODE_FAULTS:
+        drain(led, part.node, NODE_FAULTS[rep.cause], now, out)
     if rep.error and not job.finished:
         launch_failed(led, job, part.node, rep.error, now, out)
         return
@@ -244,6 +250,18 @@ def _share_ended(
     elif not job.finished:
         # Another node's share came to an end that nobody asked for: it was lost there.
         node_failed(led, job, part.node, now, out)
+
+
+def drain(led: Ledger, name: str, why: str, now: float, out: Outcome) -> None:
+    """Keeps a node that cannot start jobs from taking the next ones out of the queue."""
+    node = led.nodes[name]
+    if node.flags & NodeFlag.DRAIN:
+        return
+    node.flags |= NodeFlag.DRAIN
+    node.reason, node.reason_uid, node.reason_time = why, 0, int(now)
+    led.put_node(node, out)
+    led.cluster.set_usable(name, False)
+    out.log.append(("error", f"node {name} drained: {why}"))
 
 
 def _verdict_of_end(rep: AttemptReport) -> tuple[JobState, str]:

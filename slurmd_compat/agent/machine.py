@@ -468,7 +468,7 @@ class Agent:
                 attempt.hook = ""
                 attempt.step = _OVER
                 record.begun = False
-                self._refuse(attempt, item.error, now)
+                self._refuse(attempt, item.error, now, "disk")
             return
         if attempt.step != _SPAWNED:
             return
@@ -517,16 +517,17 @@ class Agent:
         elif record.kill:
             self._end_without_step(attempt)
         elif item.error:
-            self._refuse(attempt, item.error, now)
+            self._refuse(attempt, item.error, now, "prolog")
         else:
             self._prepared(attempt, now)
         self._soon(now)
 
-    def _refuse(self, attempt: _Attempt, error: str, now: int) -> None:
-        """It could not be launched: nothing of the user's ran."""
+    def _refuse(self, attempt: _Attempt, error: str, now: int, cause: str = "failed") -> None:
+        """It could not be launched: nothing of the user's ran. A `cause` other than "failed" is
+        this node's fault and no job's."""
         attempt.record.error = error or "could not be launched"
         self._log("error", f"{attempt.record.title}: {attempt.record.error}")
-        self._ended(attempt, -1, "failed")
+        self._ended(attempt, -1, cause)
         self._let_go(attempt)
         self._soon(now)
 

@@ -11,6 +11,7 @@ from gsched.model import Job, JobSpec, JobState, Shape
 from gsched.simulate.client import Submitted
 from gsched.simulate.world import Faults, World
 from gsched.taskset import TaskSet
+from gsched.wire.messages import UpdateNode
 
 CONF = """
 ClusterName=sim
@@ -134,12 +135,20 @@ def play(
         start = world.now
         world.run_until(start + storm_s)
         world.calm = True
+        for wait in (30.0, 300.0):
+            world.at(world.now + wait, lambda: resume(world))
         world.run_until(start + storm_s + CALM_S, lambda: finished(world))
         account(world)
     except Exception as error:
         tail = "\n".join(world.history[-120:])
         raise AssertionError(f"seed {seed}: {error!r}\n{tail}") from error
     return world
+
+
+def resume(world: World) -> None:
+    """Somebody looks after the nodes that were drained because they could not start jobs."""
+    for name in world.nodes:
+        world.client.administer(UpdateNode([name], "resume"))
 
 
 def finished(world: World) -> bool:
