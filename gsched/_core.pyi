@@ -111,6 +111,11 @@ NEVER: int
 #: its group or unit has no starts left
 GROUP: int
 
+#: what a plan does with the reservations of the last one: each may move forward, in order, but
+#: never back; or all stay, and only jobs without one get theirs
+DRAW_FORWARD: int
+HOLD_STILL: int
+
 #: node policies of a request class; ties go to the lower weight, then number
 #: by the index of free nodes, as described above; the only one whose cost is candidates, not nodes
 PACK: int
@@ -289,9 +294,9 @@ class Core:
         """A Placement for now, or the Refusal with its counted reasons; nothing is allocated.
 
         limit_s -1: only what is free counts; else (0: no limit) the reservations of the last pass
-        are respected too. Cost: candidates; nodes under a policy other than PACK (a look-up for each
-        that did not change since the class was asked for last, else a score); a refusal costs
-        nodes.
+        are respected too. Cost: candidates; nodes under a policy other than PACK (a look-up for
+        each that did not change since the class was asked for last, else a score); a refusal
+        costs nodes.
         """
 
     def repeat_place(self, req: int, repeat: int) -> int:
@@ -310,10 +315,12 @@ class Core:
         held: int = 0,
         group: int = -1,
         unit: int = -1,
+        user: int = -1,
     ) -> None:
         """A waiting job. Higher priority first, then lower order, then lower key. limit_s 0: no
-        limit; ready_at: not before; held (1..255): not at all; group, unit: see
-        set_group(). Cost: constant here, its place in the order is found by the next pass."""
+        limit; ready_at: not before; held (1..255): not at all; group, unit: see set_group(); user:
+        number of its owner, for max_user. Cost: constant here, its place in the order is found by
+        the next pass."""
 
     def queue_remove(self, key: int) -> None:
         """A job leaves the queue without a start."""
@@ -355,7 +362,20 @@ class Core:
         """Keys and verdicts of all waiting jobs in order, as bytes: int64 and uint8 arrays (order
         as of the last pass; jobs added since are not in it). Cost: jobs."""
 
-    def schedule(self, now: int, max_starts: int = 0, max_test: int = 0) -> Plan:
+    def schedule(
+        self,
+        now: int,
+        max_starts: int = 0,
+        max_test: int = 0,
+        *,
+        plan_jobs: int = 0,
+        resolution: int = 60,
+        window: int = 604800,
+        min_priority: int | None = None,
+        max_user: int = 0,
+        max_partition: int = 0,
+        keep: int = 0,
+    ) -> Plan:
         """One pass over the queue in order: start what fits, reserve for the first blocked job of
         each partition (EASY), judge the rest.
 
@@ -367,7 +387,24 @@ class Core:
         other calls on this core raise RuntimeError meanwhile. Cost: jobs (some ns each) + one
         placement per request class (and duration, where a reservation is the cause) + per
         reservation log(ends) x (nodes + shares).
+
+        plan_jobs > 0: conservative instead. The first plan_jobs blocked jobs each get a reservation
+        at the earliest time at which nodes hold it throughout (the very GPUs, CPUs and memory
+        together) beside all reservations of jobs ahead; nobody starts on what is kept. The jobs
+        behind them get a time before which they will not start, from the GPUs and CPUs of their
+        partition in all (see estimates()). resolution: expected ends are rounded up to multiples
+        of it from now on; window: how far the plan reaches; min_priority, max_user, max_partition:
+        jobs below it, and beyond so many of a user or partition, get no reservation; keep: 0 plans
+        anew, else DRAW_FORWARD or HOLD_STILL. A share of a GPU is planned as a whole one. Cost
+        beside the above: shares x log(shares) + per reservation nodes (a look-up each, and the
+        segments of those in question), for gangs a few times + per other job the slots of the
+        window (2,048 at most).
         """
+
+    def estimates(self) -> tuple[bytes, bytes]:
+        """Keys and start estimates of all waiting jobs in order, as bytes of int64 arrays: the time
+        of its reservation; with plan_jobs also the time before which it will not start; 0: not
+        known. Cost: jobs."""
 
     def reservations(self) -> list[Reservation]:
         """The reservations of the last pass."""

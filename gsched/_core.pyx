@@ -10,12 +10,15 @@ gives the same answers slowly.
 include "core/base.pxi"
 include "core/links.pxi"
 include "core/work.pxi"
+include "core/types.pxi"
 include "core/state.pxi"
 include "core/share.pxi"
 include "core/place.pxi"
 include "core/policy.pxi"
 include "core/alloc.pxi"
 include "core/backfill.pxi"
+include "core/book.pxi"
+include "core/plan.pxi"
 include "core/queue.pxi"
 include "core/explain.pxi"
 
@@ -55,6 +58,10 @@ HELD = V_HELD
 NODES_DOWN = V_NODES_DOWN
 NEVER = V_NEVER
 GROUP = V_GROUP
+
+#: what a plan does with the reservations of the last one
+DRAW_FORWARD = FORWARD
+HOLD_STILL = HOLD
 
 #: node policies of a request class
 PACK = P_PACK

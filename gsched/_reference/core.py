@@ -6,451 +6,20 @@ _core.pyi, by trying, sorting and recounting. Inputs are taken as valid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-
 from gsched import _core
-from gsched._core import Placement, Plan, Reason, Refusal, Reservation, Start
+from gsched._core import Placement, Plan, Reservation, Start
 from gsched._reference.parts import (
-    BIG,
-    Free,
     Held,
     Job,
-    LinkClass,
-    Node,
     Request,
     Row,
-    bitmap,
-    bits,
 )
-from gsched._reference.policy import Policies
-
-YEAR = 365 * 86400
-FOREVER = (1 << 63) - 1
-PLANNED = 64
+from gsched._reference.placing import FOREVER, PLANNED, YEAR, Placing
+from gsched._reference.plan import Book, Options
 
 
-class Core(Policies):
+class Core(Placing):
     """See _core.pyi."""
-
-    def __init__(self, n_nodes: int) -> None:
-        self.nodes = [Node() for _ in range(n_nodes)]
-        self.classes = [LinkClass([], [])]
-        self.requests: list[Request] = []
-        self.held: dict[int, Held] = {}
-        self.queue: dict[int, Job] = {}
-        self.groups: list[int] = []
-        self.planned: list[Reservation] = []
-        self.strict: list[set[int]] = []
-        super().__init__()
-
-    # --- the cluster
-
-    def define_class(self, links: Sequence[Sequence[int]], numa: Sequence[int]) -> int:
-        self.classes.append(LinkClass([list(row) for row in links], list(numa)))
-        return len(self.classes) - 1
-
-    def set_node(
-        self,
-        node: int,
-        *,
-        cls: int = 0,
-        cpus: int,
-        mem_mb: int,
-        gpu_type_masks: Iterable[tuple[int, int]] = (),
-        gpu_ok_mask: int | None = None,
-        usable: bool = True,
-        partitions: int = 0,
-        features: int = 0,
-        weight: int = 1,
-        threads: int = 1,
-    ) -> None:
-        types = dict(gpu_type_masks)
-        ok = sum(types.values()) if gpu_ok_mask is None else gpu_ok_mask
-        self.nodes[node] = Node(
-            cls, cpus, mem_mb, types, ok, usable, partitions, features, weight, threads
-        )
-
-    def set_usable(self, node: int, usable: bool) -> None:
-        self.nodes[node].usable = usable
-
-    def set_gpu_ok(self, node: int, mask: int) -> None:
-        self.nodes[node].ok = mask
-
-    def request(self, **content: object) -> int:
-        wanted = replace(Request(), **content)  # type: ignore[arg-type]
-        self.requests.append(wanted)
-        return len(self.requests) - 1
-
-    def allocate(
-        self,
-        key: int,
-        nodes: Iterable[tuple[int, int, int, int]],
-        end: int = 0,
-        *,
-        gpu_milli: int = 0,
-    ) -> None:
-        rows = [(n, c, 0, m, g) for n, c, m, g in nodes]
-        self.held[key] = Held(rows, end or FOREVER, gpu_milli)
-
-    def release(self, key: int) -> None:
-        del self.held[key]
-
-    def release_node(self, key: int, node: int) -> None:
-        self.held[key].rows = [row for row in self.held[key].rows if row[0] != node]
-        if not self.held[key].rows:
-            del self.held[key]
-
-    def set_end(self, key: int, end: int) -> None:
-        self.held[key].end = end or FOREVER
-
-    # --- what is free
-
-    def live(self) -> list[Free]:
-        return self.at(-1, 0)
-
-    def at(self, time: int, now: int, without: Iterable[int] = (), plan: int = YEAR) -> list[Free]:
-        """What is free at `time` (-1: now), without these reservations. A job without a limit that
-        was started when reservation `plan` existed does not end for it."""
-        free = [Free(n.cpus, n.mem, n.gpus & n.ok, 0, n.usable) for n in self.nodes]
-        for held in self.held.values():
-            endless = held.end == FOREVER and held.since > plan
-            if self.end_of(held, now) <= time and not endless:
-                continue
-            for node, cpus, _, mem, gpus in held.rows:
-                free[node].cpus -= cpus
-                free[node].mem -= mem
-                free[node].take(gpus, held.milli)
-                free[node].jobs += 1
-        for number in without:
-            for node, cpus, _, mem, gpus in self.planned[number].placement.nodes:
-                there = free[node]
-                there.cpus -= cpus
-                there.mem -= mem
-                there.jobs += 1
-                if self.planned[number].placement.gpu_milli:
-                    there.take(gpus, self.planned[number].placement.gpu_milli)
-                    continue
-                other = gpus.bit_count() - (gpus & there.gpus).bit_count()
-                there.gpus &= ~gpus
-                healthy = self.nodes[node].gpus & self.nodes[node].ok
-                parts = {g: t for g, t in there.took.items() if healthy >> g & 1 and t < 1000}
-                taken = {**{g: 0 for g in bits(there.gpus)}, **parts}
-                # Those with the least room first: what is left then only grows with time.
-                for gpu in sorted(taken, key=lambda g: (-taken[g], g))[:other]:
-                    there.gpus &= ~(1 << gpu)
-                    there.took[gpu] = 1000
-        return free
-
-    @staticmethod
-    def end_of(held: Held, now: int) -> int:
-        return now + YEAR if held.end == FOREVER else max(held.end, now + 1)
-
-    def empty(self, *, all_up: bool) -> list[Free]:
-        return [
-            Free(n.cpus, n.mem, n.gpus if all_up else n.gpus & n.ok, 0, all_up or n.usable)
-            for n in self.nodes
-        ]
-
-    def left_by_plan(self, number: int, node: int, now: int) -> tuple[int, int, int, int] | None:
-        """CPUs, MB and GPUs of a node that a reservation leaves to jobs that last beyond it; and
-        the bitmap of GPUs wholly free then, of which a share would use one up."""
-        mine = self.planned[number]
-        if node not in {row[0] for row in mine.placement.nodes}:
-            return None
-        around = [
-            i
-            for i, other in enumerate(self.planned)
-            if (i < number and other.at < mine.until and mine.at < other.until)
-            or (i > number and other.at <= mine.at < other.until)
-        ]
-        earlier = [i for i in around if i < number]
-        free = self.at(mine.at, now, earlier, number)[node]
-        cpus, mem, whole, gpus = free.cpus, free.mem, free.gpus, free.gpus.bit_count()
-        for i in [number, *(i for i in around if i > number)]:
-            for row in self.planned[i].placement.nodes:
-                if row[0] == node:
-                    cpus -= row[1]
-                    mem -= row[3]
-                    if not self.planned[i].placement.gpu_milli:
-                        gpus -= row[4].bit_count()
-                    elif whole & row[4]:
-                        gpus -= 1
-                        whole &= ~row[4]
-        return cpus, mem, gpus, whole
-
-    # --- placement
-
-    def most(
-        self, want: Request, i: int, free: Free, gpus: int, count: int
-    ) -> tuple[int, int] | None:
-        """Most tasks and most GPUs that node i can hold of it; None if not the smallest part."""
-        node = self.nodes[i]
-
-        def holds(tasks: int, n_gpus: int) -> bool:
-            cpus = want.cores(node, tasks, n_gpus) * node.threads
-            if cpus > free.cpus or (want.exclusive and free.cpus < node.cpus):
-                return False
-            need = want.memory(node, cpus, n_gpus)
-            if need > free.mem and (need > 0 or want.mem_per_node_mb == 0):
-                return False
-            if n_gpus > count:
-                return False
-            island = self.classes[node.cls].largest(gpus)
-            return not (want.one_island and n_gpus > island)
-
-        low = want.least_tasks
-        cap = want.ntasks_per_node or BIG
-        if want.gpus_per_node and want.gpus_per_task:
-            cap = min(cap, want.gpus_per_node // want.gpus_per_task)
-        if low > cap or not holds(low, want.least_gpus(low)):
-            return None
-        tasks = low
-        if want.ntasks:
-            top = BIG if want.overcommit and not want.gpus_per_task else max(free.cpus, 64)
-            if want.overcommit and not want.gpus_per_task:
-                tasks = min(cap, top)
-            else:
-                while tasks < min(cap, top) and holds(tasks + 1, want.least_gpus(tasks + 1)):
-                    tasks += 1
-        total = want.least_gpus(low)
-        if want.gpus_total:
-            while holds(low, total + 1):
-                total += 1
-        return tasks, total
-
-    def eligible(self, want: Request, i: int) -> bool:
-        node = self.nodes[i]
-        if want.partition >= 0 and not node.partitions >> want.partition & 1:
-            return False
-        return i not in want.exclude and self.has_features(want, node)
-
-    @staticmethod
-    def has_features(want: Request, node: Node) -> bool:
-        if want.features_all & ~node.features:
-            return False
-        return not want.features_any or any(not f & ~node.features for f in want.features_any)
-
-    def pool(self, want: Request, i: int, free: Free) -> int:
-        """GPUs of a node that the request may get, or a share of."""
-        healthy = self.nodes[i].gpus & self.nodes[i].ok
-        shared = bitmap(
-            g for g, took in free.took.items() if want.gpu_milli and took + want.gpu_milli <= 1000
-        )
-        return (free.gpus | (shared & healthy)) & (
-            self.nodes[i].gpus if want.gpu_type < 0 else self.nodes[i].types.get(want.gpu_type, 0)
-        )
-
-    def fit(
-        self, want: Request, i: int, free: Free, now: int, end: int
-    ) -> tuple[int, int, int] | None:
-        """Most tasks, most GPUs, and the GPUs to choose from."""
-        if want.exclusive and free.jobs:
-            return None
-        gpus = self.pool(want, i, free)
-        count = gpus.bit_count()
-        if end:
-            cpus, mem = free.cpus, free.mem
-            for number, planned in enumerate(self.planned):
-                if planned.at >= end:
-                    continue
-                left = self.left_by_plan(number, i, now)
-                if left is None:
-                    continue
-                cpus, mem = min(cpus, left[0]), min(mem, left[1])
-                if not want.gpu_milli:
-                    count = min(count, left[2])
-                elif left[2] < 1:
-                    gpus &= ~left[3]
-                if i in self.strict[number]:
-                    gpus &= ~bitmap(
-                        b for row in planned.placement.nodes if row[0] == i for b in bits(row[4])
-                    )
-            count = min(count, gpus.bit_count())
-            free = replace(free, cpus=cpus, mem=mem)
-        found = self.most(want, i, free, gpus, count)
-        return None if found is None else (*found, gpus)
-
-    def liking(
-        self, want: Request, free: list[Free], tasks: int, gpus: int
-    ) -> Callable[[int], tuple[int, ...]]:
-        """Sort key of nodes: the one that is liked best comes first."""
-
-        def key(i: int) -> tuple[int, ...]:
-            node, there = self.nodes[i], free[i]
-            count = there.gpus.bit_count()
-            if self.policy(want):
-                pool = self.pool(want, i, there)
-                return (-self.score(want, i, there, pool, tasks, gpus), node.weight, i)
-            if not want.wants_gpus:
-                return (node.weight, count, there.cpus, i)
-            island = self.classes[node.cls].largest(there.gpus)
-            if island >= max(gpus, 1):
-                return (0, count, island, node.weight, i)
-            return (1, count, -island, node.weight, i)
-
-        return key
-
-    def find(
-        self, want: Request, free: list[Free], now: int = 0, end: int = 0
-    ) -> tuple[Row, ...] | None:
-        """The nodes that the request gets from what is free, or None."""
-        must = sorted(set(want.nodelist))
-        fits = {
-            i: f
-            for i in range(len(self.nodes))
-            if self.eligible(want, i) and free[i].usable
-            if (f := self.fit(want, i, free[i], now, end)) is not None
-        }
-        if any(i not in fits for i in must):
-            return None
-        lower = max(want.min_nodes, len(must))
-        upper = want.max_nodes or len(self.nodes)
-        upper = min(upper, want.cap_nodes or upper)
-        if want.gpus_total:
-            upper = min(upper, want.gpus_total)
-        wanted = lower if want.max_nodes == 0 or want.gpus_total else upper
-        if lower > min(upper, len(self.nodes)):
-            return None
-
-        def enough(nodes: list[int]) -> bool:
-            return (
-                len(nodes) >= lower
-                and sum(fits[i][0] for i in nodes) >= want.ntasks
-                and sum(fits[i][1] for i in nodes) >= want.gpus_total
-            )
-
-        others = [i for i in fits if i not in must]
-        if wanted == 1:
-            on_one = want.gpus_total or want.gpus_per_node
-            on_one = on_one or want.gpus_per_task * max(want.ntasks, want.least_tasks)
-            tasks = max(want.ntasks, want.least_tasks)
-            for i in must or sorted(others, key=self.liking(want, free, tasks, on_one)):
-                if enough([i]):
-                    return self.share(want, free, fits, [i])
-        least = want.least_gpus(want.least_tasks) if want.wants_gpus else 0
-        others.sort(key=self.liking(want, free, want.least_tasks, least))
-        if wanted > 1:
-            chosen = must + others[: wanted - len(must)]
-            if enough(chosen):
-                return self.share(want, free, fits, chosen)
-        if upper <= 1 or not (want.ntasks or want.gpus_total):
-            return None
-        if want.gpus_total:
-            others.sort(key=lambda i: (-fits[i][1], -fits[i][0]))
-        else:
-            others.sort(key=lambda i: -fits[i][0])
-        for n in range(len(others) + 1):
-            chosen = must + others[:n]
-            if len(chosen) <= upper and enough(chosen):
-                return self.share(want, free, fits, chosen)
-        return None
-
-    def share(
-        self,
-        want: Request,
-        free: list[Free],
-        fits: dict[int, tuple[int, int, int]],
-        chosen: list[int],
-    ) -> tuple[Row, ...]:
-        tasks_left = max(want.ntasks, len(chosen))
-        gpus_left = want.gpus_total
-        rows = []
-        for place, i in enumerate(sorted(chosen)):
-            node, after = self.nodes[i], len(chosen) - 1 - place
-            most_tasks, most_gpus, pool = fits[i]
-            tasks = min(most_tasks, tasks_left - after) if want.ntasks else want.least_tasks
-            tasks_left -= tasks
-            gpus = want.gpus_per_node or want.gpus_per_task * tasks
-            if want.gpus_total:
-                gpus = min(most_gpus, gpus_left - after)
-                gpus_left -= gpus
-            links = self.classes[node.cls]
-            mask = links.best_on_island(pool, gpus) if want.one_island else links.best(pool, gpus)
-            cpus = want.cores(node, tasks, gpus) * node.threads
-            if want.exclusive:
-                cpus, mask = node.cpus, free[i].gpus
-            if want.gpu_milli:
-                mask = self.best_share(want, i, free[i], pool, cpus)
-            mem = want.memory(node, cpus, gpus)
-            rows.append((i, cpus, tasks, min(mem, node.mem) if want.exclusive else mem, mask))
-        return tuple(rows)
-
-    # --- answers
-
-    def possible(self, req: int) -> bool:
-        return self.find(self.requests[req], self.empty(all_up=False)) is not None
-
-    def ever(self, req: int) -> bool:
-        return self.find(self.requests[req], self.empty(all_up=True)) is not None
-
-    def can_ever(self, req: int) -> Refusal | None:
-        return None if self.ever(req) else self.refusal(req, True)
-
-    def place(self, req: int) -> Placement | Refusal:
-        rows = self.find(self.requests[req], self.live())
-        if rows is None:
-            return self.refusal(req, not self.ever(req))
-        return Placement(rows, self.requests[req].gpu_milli)
-
-    def refusal(self, req: int, never: bool) -> Refusal:
-        want = self.requests[req]
-        counts: dict[tuple[str, bool], int] = {}
-        suited = 0
-        for i, free in enumerate(self.live()):
-            found = self.lacking(want, i, free)
-            suited += not found
-            for what in found:
-                counts[what] = counts.get(what, 0) + 1
-        order = [("partition", True), ("features", True), ("excluded", True)]
-        order += [(w, True) for w in ("cpus", "memory", "gpu_type", "gpus", "island")]
-        order += [("state", False), ("busy", False)]
-        order += [(w, False) for w in ("cpus", "memory", "gpus", "island")]
-        reasons = tuple(Reason(w, n, counts[w, n]) for w, n in order if (w, n) in counts)
-        return Refusal(never, max(want.min_nodes, len(set(want.nodelist))), suited, reasons)
-
-    def lacking(self, want: Request, i: int, free: Free) -> set[tuple[str, bool]]:
-        node = self.nodes[i]
-        if want.partition >= 0 and not node.partitions >> want.partition & 1:
-            return {("partition", True)}
-        if i in want.exclude:
-            return {("excluded", True)}
-        if not self.has_features(want, node):
-            return {("features", True)}
-        whole = Free(node.cpus, node.mem, node.gpus, 0, True)
-        if never := self.missing(want, i, whole):
-            return {(what, True) for what in never}
-        if not free.usable:
-            return {("state", False)}
-        if want.exclusive and free.jobs:
-            return {("busy", False)}
-        return {(what, False) for what in self.missing(want, i, free)}
-
-    def missing(self, want: Request, i: int, free: Free) -> set[str]:
-        node = self.nodes[i]
-        tasks = want.least_tasks
-        if 1 in (want.max_nodes, want.cap_nodes):
-            tasks = max(tasks, want.ntasks)
-        gpus = want.least_gpus(tasks)
-        if 1 in (want.max_nodes, want.cap_nodes) and want.gpus_total:
-            gpus = want.gpus_total
-        out = set()
-        cpus = want.cores(node, tasks, gpus) * node.threads
-        if free.cpus < (max(cpus, node.cpus) if want.exclusive else cpus):
-            out.add("cpus")
-        if free.mem < want.memory(node, cpus, gpus):
-            out.add("memory")
-        if want.wants_gpus:
-            if want.gpu_type >= 0 and node.gpus and not node.types.get(want.gpu_type):
-                out.add("gpu_type")
-            elif self.pool(want, i, free).bit_count() < gpus:
-                out.add("gpus")
-            elif want.one_island:
-                if self.classes[node.cls].largest(self.pool(want, i, free)) < gpus:
-                    out.add("island")
-        return out
-
-    # --- the queue
 
     def queue_add(
         self,
@@ -464,8 +33,9 @@ class Core(Policies):
         held: int = 0,
         group: int = -1,
         unit: int = -1,
+        user: int = -1,
     ) -> None:
-        self.queue[key] = Job(key, req, priority, order, limit_s, ready_at, held, group, unit)
+        self.queue[key] = Job(key, req, priority, order, limit_s, ready_at, held, group, unit, user)
 
     def queue_remove(self, key: int) -> None:
         del self.queue[key]
@@ -476,8 +46,29 @@ class Core(Policies):
     def set_group(self, group: int, left: int) -> None:
         self.groups[group:] = [left, *self.groups[group + 1 :]]
 
-    def schedule(self, now: int, max_starts: int = 0, max_test: int = 0) -> Plan:
-        self.planned, self.strict = [], []
+    def schedule(
+        self,
+        now: int,
+        max_starts: int = 0,
+        max_test: int = 0,
+        *,
+        plan_jobs: int = 0,
+        resolution: int = 60,
+        window: int = 604800,
+        min_priority: int | None = None,
+        max_user: int = 0,
+        max_partition: int = 0,
+        keep: int = 0,
+    ) -> Plan:
+        old, self.planned, self.strict = self.planned, [], []
+        self.kept = {}
+        self.book = None
+        if plan_jobs:
+            low = -FOREVER if min_priority is None else min_priority
+            options = Options(plan_jobs, resolution, window, low, max_user, max_partition)
+            self.book = Book(self.nodes, list(self.held.values()), now, options)
+            if keep:
+                self.keep(old, self.book)
         for held in self.held.values():
             held.since = 0
         headed: set[int] = set()
@@ -485,6 +76,7 @@ class Core(Policies):
         changed: list[tuple[int, int]] = []
         tested, more = 0, False
         for job in sorted(self.queue.values(), key=lambda j: (-j.priority, j.order, j.key)):
+            job.start = 0
             if job.held:
                 verdict = _core.HELD
             elif job.ready > now:
@@ -495,34 +87,122 @@ class Core(Policies):
                 verdict = _core.UNTESTED
             else:
                 tested += 1
+                promise = self.kept.get(job.key)
+                if promise is not None and keep == _core.HOLD_STILL and promise.at > now:
+                    verdict = self.judge(job, now, headed, hold=True)
+                    if verdict != job.verdict:
+                        job.verdict = verdict
+                        changed.append((job.key, verdict))
+                    continue
+                if promise is not None and self.book is not None:
+                    self.book.uses = [use for use in self.book.uses if use.key != job.key]
                 end = now + job.limit if job.limit else FOREVER
                 rows = self.find(self.requests[job.req], self.live(), now, end)
                 if rows is not None:
                     if max_starts and len(starts) >= max_starts:
                         more = True
                         break
-                    milli = self.requests[job.req].gpu_milli
-                    self.held[job.key] = Held(list(rows), end, milli, len(self.planned))
-                    starts.append(Start(job.key, Placement(rows, milli)))
-                    del self.queue[job.key]
-                    for group in (job.group, job.unit):
-                        if group >= 0:
-                            self.groups[group] -= 1
+                    starts.append(self.begin(job, rows, end))
                     verdict = _core.STARTED
                 else:
                     verdict = self.judge(job, now, headed)
+                    if verdict == _core.STARTED:
+                        if max_starts and len(starts) >= max_starts:
+                            more = True
+                            break
+                        assert self.found is not None
+                        starts.append(self.begin(job, self.found, end))
             if verdict != job.verdict:
                 job.verdict = verdict
                 changed.append((job.key, verdict))
         return Plan(starts, list(self.planned), changed, tested, 0, more)
 
-    def judge(self, job: Job, now: int, headed: set[int]) -> int:
+    def begin(self, job: Job, rows: tuple[Row, ...], end: int) -> Start:
+        milli = self.requests[job.req].gpu_milli
+        self.held[job.key] = Held(list(rows), end, milli, len(self.planned))
+        if self.book is not None:
+            book, partition = self.book, self.requests[job.req].partition
+            for node, cpus, _, mem, gpus in rows:
+                book.take(node, book.now, book.ends(end), cpus, mem, gpus, False)
+                if partition in book.skies:
+                    slots = -(-min(end - book.now, YEAR) // book.slot)
+                    book.sink(partition, 0, slots, gpus.bit_count(), cpus)
+        del self.queue[job.key]
+        for group in (job.group, job.unit):
+            if group >= 0:
+                self.groups[group] -= 1
+        return Start(job.key, Placement(rows, milli))
+
+    def keep(self, old: list[Reservation], book: Book) -> None:
+        """Lay in the reservations of the last pass that still hold."""
+        for promise in old:
+            job = self.queue.get(promise.key)
+            if job is None or promise.at < book.now or job.req != self.reqs.get(promise.key):
+                continue
+            if promise.until - promise.at != (job.limit or YEAR):
+                continue
+            holds = True
+            for node, cpus, _, mem, gpus in promise.placement.nodes:
+                there = book.window(node, promise.at, promise.until)
+                if not there.usable or there.cpus < cpus or there.mem < mem or gpus & ~there.gpus:
+                    holds = False
+                if self.requests[job.req].exclusive and there.jobs:
+                    holds = False
+            if holds:
+                self.kept[job.key] = promise
+                self.lay(book, promise)
+
+    def lay(self, book: Book, promise: Reservation) -> None:
+        for node, cpus, _, mem, gpus in promise.placement.nodes:
+            book.take(node, promise.at, promise.until, cpus, mem, gpus, True, promise.key)
+
+    def plan(self, job: Job, want: Request, book: Book, hold: bool) -> bool:
+        """When it will start, kept for it; whether that is now, with the answer in self.found."""
+        duration = job.limit or YEAR
+        if not hold and not book.may_reserve(job, want.partition):
+            job.start = book.lay(want, duration)
+            return False
+        book.exact += 1
+        last = book.now + book.options.window
+        promise = self.kept.get(job.key)
+        if promise is not None:
+            last = min(last, promise.at - 1)
+        times = sorted({book.now} | {t for t in book.events() if book.now < t <= last})
+        for time in [] if hold else times:
+            free = [book.window(i, time, time + duration) for i in range(len(self.nodes))]
+            rows = self.find(want, free, plain=True)
+            if rows is None:
+                continue
+            job.start = time
+            if time == book.now:
+                self.found = rows
+                return True
+            placement = Placement(rows, want.gpu_milli)
+            promise = Reservation(job.key, time, time + duration, placement)
+            break
+        if promise is None:
+            return False
+        job.start = promise.at
+        if promise.at == book.now:
+            self.found = promise.placement.nodes
+            return True
+        self.planned.append(promise)
+        self.reqs[job.key] = job.req
+        book.partitions[want.partition] = book.partitions.get(want.partition, 0) + 1
+        book.users[job.user] = book.users.get(job.user, 0) + 1
+        if not hold:
+            self.lay(book, promise)
+        return False
+
+    def judge(self, job: Job, now: int, headed: set[int], *, hold: bool = False) -> int:
         want = self.requests[job.req]
         if not self.possible(job.req):
             return _core.NODES_DOWN if self.ever(job.req) else _core.NEVER
+        if self.book is not None and self.plan(job, want, self.book, hold):
+            return _core.STARTED
         if want.partition not in headed:
             headed.add(want.partition)
-            if len(self.planned) < PLANNED:
+            if self.book is None and len(self.planned) < PLANNED:
                 self.reserve(job, want, now)
             return _core.RESOURCES
         alone = self.find(want, self.live())
@@ -541,6 +221,7 @@ class Core(Policies):
             ]
             rows = self.find(want, self.at(time, now, over))
             if rows is not None:
+                job.start = time
                 placement = Placement(rows, want.gpu_milli)
                 self.planned.append(Reservation(job.key, time, time + duration, placement))
                 exact = want.one_island or want.gpu_milli > 0

@@ -193,7 +193,9 @@ class Job:
     held: int
     group: int
     unit: int
+    user: int = -1
     verdict: int = 0
+    start: int = 0
 
 
 @dataclass

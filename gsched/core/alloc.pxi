@@ -1,6 +1,11 @@
 # Allocations: who holds what until when.
 
 
+cdef inline int64_t end_in(Book* b, int64_t end) noexcept nogil:
+    """When the plan takes a job to end that starts now."""
+    return rounded(b, b.now + YEAR if end == FOREVER else lmax(end, b.now + 1))
+
+
 cdef inline void con_less(Con* con, Share* sh) noexcept nogil:
     """GPUs of a share that lasts beyond the time of con. A part of a GPU uses up all of it there,
     unless it is in parts anyway."""
@@ -71,6 +76,8 @@ cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end) noexce
         c.now.gpus[i] &= ~shares[k].mask
         c.now.jobs[i] += 1
         touch_plan(c, &shares[k], end)
+        if c.book.on and book_take(&c.book, &shares[k], c.book.now, end_in(&c.book, end), 0):
+            c.now.failed = 1
         index_move(c, &c.now, i)
     c.pieces_live += n
     map_put(&c.by_key, key, a)

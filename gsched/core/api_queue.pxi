@@ -10,14 +10,14 @@ cdef class Core(_Decisions):
     """
 
     def queue_add(self, key, req, priority, order, limit_s=0, ready_at=0, *, held=0, group=-1,
-                  unit=-1):
+                  unit=-1, user=-1):
         """A waiting job. Higher priority first, then lower order, then lower key. limit_s 0: no
         limit; ready_at: not before; held (1..255): not at all; group, unit: see
-        set_group(). Cost: constant here, its place in the order is found by the next pass."""
+        set_group(); user: number of its owner, for max_user. Cost: constant here, its place in the order is found by the next pass."""
         cdef Cluster* c = &self.c
         cdef Req* r
         cdef int64_t k, p, o, limit, ready
-        cdef int h, g, u
+        cdef int h, g, u, owner
         cdef int32_t slot
         self._enter()
         k = _number(key, -FOREVER, FOREVER, "key")
@@ -29,6 +29,9 @@ cdef class Core(_Decisions):
         h = <int>_number(held, 0, 255, "held")
         g = <int>_number(group, -1, c.n_groups - 1, "group")
         u = <int>_number(unit, -1, c.n_groups - 1, "unit")
+        owner = <int>_number(user, -1, MAX_COUNT, "user")
+        if grow(<void**>&c.book.users, &c.book.users_cap, owner + 1, sizeof(int32_t)):
+            raise MemoryError
         if map_get(&c.q_by_key, k) >= 0:
             raise ValueError(f"job {key} is in the queue")
         if map_get(&c.by_key, k) >= 0:
@@ -42,6 +45,9 @@ cdef class Core(_Decisions):
         c.q_order[slot] = o
         c.q_limit[slot] = limit
         c.q_ready[slot] = ready
+        c.q_at[slot] = 0
+        c.q_user[slot] = owner
+        c.q_old[slot] = -1
         c.q_held[slot] = <uint8_t>h
         c.q_group[slot] = g
         c.q_unit[slot] = u
@@ -157,7 +163,9 @@ cdef class Core(_Decisions):
         finally:
             free(keys)
 
-    def schedule(self, now, max_starts=0, max_test=0):
+    def schedule(self, now, max_starts=0, max_test=0, *, plan_jobs=0, resolution=60,
+                 window=604800, min_priority=None, max_user=0, max_partition=0,
+                 keep=0):
         """One pass over the queue in order: start what fits, reserve for the first blocked job of
         each partition (EASY), judge the rest.
 
@@ -174,6 +182,15 @@ cdef class Core(_Decisions):
         t = _number(now, 0, <int64_t>1 << 60, "now")
         starts = _number(max_starts, 0, MAX_COUNT, "max_starts")
         tests = _number(max_test, 0, MAX_COUNT, "max_test")
+        c.book.exact = _number(plan_jobs, 0, MAX_COUNT, "plan_jobs")
+        c.book.step = _number(resolution, 1, MAX_COUNT, "resolution")
+        c.book.window = _number(window, 1, <int64_t>1 << 56, "window")
+        c.book.min_priority = -FOREVER if min_priority is None else _number(
+            min_priority, -FOREVER, FOREVER, "min_priority")
+        c.book.per_user = _number(max_user, 0, MAX_COUNT, "max_user")
+        c.book.per_partition = _number(max_partition, 0, MAX_COUNT, "max_partition")
+        c.book.on = 1 if c.book.exact else 0
+        c.book.keep = <int>_number(keep, 0, HOLD, "keep")
         self._busy = True
         try:
             with nogil:
@@ -201,6 +218,28 @@ cdef class Core(_Decisions):
             c.placed,
             got == 1,
         )
+
+    def estimates(self):
+        """Keys and start estimates of all waiting jobs in order, as bytes of int64 arrays: the time
+        of the reservation, or the time before which it will not start; 0: not known."""
+        cdef Cluster* c = &self.c
+        cdef int64_t* keys
+        cdef int64_t n = 0, i
+        cdef int32_t slot
+        self._enter()
+        keys = <int64_t*>malloc(<size_t>c.n_sorted * 16 + 1)
+        if keys == NULL:
+            raise MemoryError
+        for i in range(c.n_sorted):
+            slot = c.sorted[i].slot
+            if c.q_live[slot] and c.q_key[slot] == c.sorted[i].key:
+                keys[n] = c.sorted[i].key
+                keys[c.n_sorted + n] = c.q_at[slot]
+                n += 1
+        try:
+            return (<char*>keys)[:n * 8], (<char*>(keys + c.n_sorted))[:n * 8]
+        finally:
+            free(keys)
 
     def reservations(self):
         """The reservations of the last pass."""

@@ -10,6 +10,7 @@ cdef extern from *:
     """
     #include <stdint.h>
     static inline int gs_ctz(uint64_t x) { return __builtin_ctzll(x); }
+    static inline int gs_clz(uint64_t x) { return __builtin_clzll(x); }
     /* Without -mpopcnt the compiler's builtin is a call to a table routine. */
     static inline int gs_pop(uint64_t x) {
     #ifdef __POPCNT__
@@ -29,6 +30,7 @@ cdef extern from *:
     }
     """
     int gs_ctz(uint64_t x) nogil
+    int gs_clz(uint64_t x) nogil
     int gs_pop(uint64_t x) nogil
     uint64_t gs_low(uint64_t x) nogil
     uint64_t gs_mix(uint64_t x) nogil

@@ -85,7 +85,11 @@ cdef int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept 
         gfree = gs_pop(mask)
     if not fit_in(c, r, i, cpus, mem, mask, gfree, o):
         return 0
-    if end <= 0 or c.con_head[i] < 0:
+    if end <= 0:
+        return 1
+    if c.book.on:
+        return fit_planned(c, s, r, i, end, mask, o) if c.book.any[i] else 1
+    if c.con_head[i] < 0:
         return 1
     k = c.con_head[i]
     while k >= 0:
@@ -110,6 +114,24 @@ cdef int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept 
         c.cut = 1
         return 0
     if o.t < k or o.g < hit:
+        c.cut = 1
+    return 1
+
+
+cdef int fit_planned(Cluster* c, State* s, Req* r, int i, int64_t end, uint64_t mask,
+                     Fit* o) noexcept nogil:
+    """The same beside what the conservative plan keeps on node i until `end`."""
+    cdef Seg sum_
+    cdef int64_t t = o.t, g = o.g
+    seg_window(&c.book, i, c.book.now, end, &sum_)
+    mask &= ~sum_.kept
+    if (r.excl and sum_.jobs) or not fit_in(
+        c, r, i, imin(s.cpus[i], sum_.cpus), lmin(s.mem[i], sum_.mem), mask,
+        gs_pop(mask) if r.gpu else 0, o
+    ):
+        c.cut = 1
+        return 0
+    if o.t < t or o.g < g:
         c.cut = 1
     return 1
 

@@ -232,7 +232,7 @@ cdef int walk_ranked(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, 
                 v = r.score[i]
                 if v <= best or c.mark[i]:
                     continue
-                if end > 0 and c.con_head[i] >= 0:
+                if end > 0 and (c.con_head[i] >= 0 or c.book.on):
                     if not fit(c, s, r, i, end, &f) or f.t < need_t or f.g < need_g:
                         continue
                 best = v

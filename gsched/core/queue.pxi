@@ -45,6 +45,15 @@ cdef int queue_room(Cluster* c) noexcept nogil:
     if grow(<void**>&c.q_ready, &cap, need, sizeof(int64_t)):
         return -1
     cap = c.q_cap
+    if grow(<void**>&c.q_at, &cap, need, sizeof(int64_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_old, &cap, need, sizeof(int32_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_user, &cap, need, sizeof(int32_t)):
+        return -1
+    cap = c.q_cap
     if grow(<void**>&c.q_req, &cap, need, sizeof(int32_t)):
         return -1
     cap = c.q_cap
@@ -172,11 +181,46 @@ cdef int refused(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexce
     cdef int by_plan = r.refused_by_plan, got
     if not possible(c, r):
         return V_NODES_DOWN if ever(c, r) else V_NEVER
+    if c.book.on:
+        got = plan_job(c, slot, now, duration)
+        if got < 0:
+            return -1
+        if got == 2:
+            return V_STARTED
+        if not c.headed[group]:
+            c.headed[group] = 1
+            return V_RESOURCES
+        return V_PRIORITY if by_plan else V_BEHIND
     if not c.headed[group]:
         c.headed[group] = 1
         got = reserve(c, c.q_key[slot], c.q_req[slot], now, duration)
+        if got > 0:
+            c.q_at[slot] = c.heads[c.n_heads - 1].at
         return -1 if got < 0 else V_RESOURCES
     return V_PRIORITY if by_plan else V_BEHIND
+
+
+cdef int start(Cluster* c, int32_t slot, int64_t end) noexcept nogil:
+    """A job starts on what c.out says. 0, or -1 without memory."""
+    cdef Book* b = &c.book
+    cdef Sky* s
+    cdef int k
+    if take(c, c.q_key[slot], c.out, c.n_out, end):
+        return -1
+    if c.q_group[slot] >= 0:
+        c.group_left[c.q_group[slot]] -= 1
+    if c.q_unit[slot] >= 0:
+        c.group_left[c.q_unit[slot]] -= 1
+    c.started[c.n_started] = c.q_key[slot]
+    c.n_started += 1
+    if b.on:
+        s = &b.sky[c.filters[c.reqs[c.q_req[slot]].filter].partition + 1]
+        for k in range(c.n_out if s.made else 0):
+            sky_take(b, s, 0, (lmin(end - b.now, YEAR) + b.slot - 1) // b.slot,
+                     c.out[k].gpus, c.out[k].cpus)
+    judge(c, slot, V_STARTED)
+    queue_drop(c, slot)
+    return 0
 
 
 cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test) noexcept nogil:
@@ -185,6 +229,7 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
     cdef int64_t limit, end, duration
     cdef int v, group, unit
     cdef Req* r
+    keep_plan(c)
     clear_plan(c)
     c.n_started = 0
     c.n_changed = 0
@@ -192,8 +237,11 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
     c.placed = 0
     c.pass_id += 1
     queue_merge(c)
+    if c.book.on and (book_open(c, now) or book_keep(c)):
+        return -1
     for k in range(c.n_sorted):
         slot = c.sorted[k].slot
+        c.q_at[slot] = 0
         if c.q_held[slot]:
             judge(c, slot, V_HELD)
             continue
@@ -212,24 +260,25 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
         r = &c.reqs[c.q_req[slot]]
         limit = c.q_limit[slot]
         duration = limit if limit else YEAR
+        if c.book.keep and c.q_old[slot] >= 0:
+            if c.book.keep == HOLD and c.book.old[c.q_old[slot]].at > now:
+                r.refused_by_plan = place(c, &c.now, r, 0)
+                v = refused(c, slot, now, duration)
+                if v < 0 or c.then.failed:
+                    return -1
+                judge(c, slot, <uint8_t>v)
+                continue
+            book_lift(c, slot, 1)
         end = now + limit if limit else FOREVER
         # What is free only shrinks during a pass: a refusal holds for the whole class, for this
         # duration and longer if it was for a reservation, for any otherwise.
-        if r.pass_id != c.pass_id or end - now < r.refused_from:
+        if r.pass_id != c.pass_id or end - now < r.refused_from or c.book.keep:
             c.placed += 1
             if place(c, &c.now, r, end):
                 if max_starts and c.n_started >= max_starts:
                     return 1
-                if take(c, c.q_key[slot], c.out, c.n_out, end):
+                if start(c, slot, end):
                     return -1
-                if group >= 0:
-                    c.group_left[group] -= 1
-                if unit >= 0:
-                    c.group_left[unit] -= 1
-                c.started[c.n_started] = c.q_key[slot]
-                c.n_started += 1
-                judge(c, slot, V_STARTED)
-                queue_drop(c, slot)
                 continue
             if c.now.failed:
                 return -1
@@ -247,5 +296,12 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
         v = refused(c, slot, now, duration)
         if v < 0 or c.then.failed:
             return -1
+        if v == V_STARTED:
+            # The plan has found room that the order of choice above has not.
+            if max_starts and c.n_started >= max_starts:
+                return 1
+            if start(c, slot, end):
+                return -1
+            continue
         judge(c, slot, <uint8_t>v)
     return 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gsched.simulate import yardstick_fgd
+from gsched.simulate import yardstick_fgd, yardstick_queue
 
 _FOLDER = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
@@ -32,5 +32,30 @@ def fgd(directory: Path, policy: str) -> None:
     before the next."""
     try:
         yardstick_fgd.run(directory, policy, sys.stdin, sys.stdout)
+    except yardstick_fgd.YardstickError as problem:
+        raise click.ClickException(str(problem)) from None
+
+
+@yardstick.command()
+@_FOLDER
+@click.option(
+    "--policy",
+    type=click.Choice(yardstick_queue.POLICIES),
+    default="easy",
+    show_default=True,
+    help="Who may overtake: none who delays the first, or none who delays anybody.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(yardstick_queue.ORDERS),
+    default="arrival",
+    show_default=True,
+    help="Who is first: by arrival, by time limit, by time limit x GPUs.",
+)
+def queue(directory: Path, policy: str, order: str) -> None:
+    """Jobs for a pool of GPUs that are all alike: DIRECTORY/cluster.json and jobs.csv in,
+    schedule.csv out."""
+    try:
+        yardstick_queue.run(directory, policy, order)
     except yardstick_fgd.YardstickError as problem:
         raise click.ClickException(str(problem)) from None

@@ -261,6 +261,35 @@ def test_placements_and_refusals_are_the_same(data: st.DataObject) -> None:
 @SLOW
 @given(st.data())
 def test_passes_are_the_same(data: st.DataObject) -> None:
+    passes(data, conservative=False)
+
+
+#: the twin tries every moment: fewer examples
+@settings(SLOW, max_examples=60)
+@given(st.data())
+def test_conservative_plans_are_the_same(data: st.DataObject) -> None:
+    passes(data, conservative=True)
+
+
+@st.composite
+def plan_options(draw: st.DrawFn) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "plan_jobs": draw(st.sampled_from([100, 100, 3, 1])),
+        "resolution": draw(st.sampled_from([1, 7, 60])),
+        "window": draw(st.sampled_from([1000, 1000, 100])),
+    }
+    out["keep"] = draw(st.integers(0, 2))
+    odd = draw(st.integers(0, 9))
+    if odd == 0:
+        out["min_priority"] = 1
+    elif odd == 1:
+        out["max_user"] = 1
+    elif odd == 2:
+        out["max_partition"] = 1
+    return out
+
+
+def passes(data: st.DataObject, *, conservative: bool) -> None:
     cluster = data.draw(st.lists(nodes(), min_size=1, max_size=5))
     both, classes = build(cluster)
     core, twin = both
@@ -282,6 +311,7 @@ def test_passes_are_the_same(data: st.DataObject) -> None:
                 "order": data.draw(st.integers(0, 3)),
                 "limit_s": data.draw(st.sampled_from([60, 10, 30, 200, 0])),
             }
+            row["user"] = data.draw(st.integers(-1, 1))
             odd = data.draw(st.integers(0, 11))
             if odd == 11:
                 row["ready_at"] = 150
@@ -302,11 +332,18 @@ def test_passes_are_the_same(data: st.DataObject) -> None:
             core.queue_remove(gone)
             twin.queue_remove(gone)
         bounds = data.draw(st.sampled_from([(0, 0), (0, 0), (2, 0), (0, 3)]))
-        plan, other = core.schedule(now, *bounds), twin.schedule(now, *bounds)
+        options = data.draw(plan_options()) if conservative else {}
+        plan = core.schedule(now, *bounds, **options)
+        other = twin.schedule(now, *bounds, **options)
         assert plan.starts == other.starts
         assert plan.reservations == other.reservations
         assert plan.changed == other.changed
         assert (plan.tested, plan.more) == (other.tested, other.more)
+        keys_there, times = (memoryview(part).cast("q") for part in core.estimates())
+        if not plan.more:
+            assert dict(zip(keys_there, times, strict=True)) == {
+                k: job.start for k, job in twin.queue.items()
+            }
         assert {k: core.verdict(k) for k in twin.queue} == {
             k: job.verdict for k, job in twin.queue.items()
         }

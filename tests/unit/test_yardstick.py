@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gsched.simulate import yardstick_fgd
+from gsched.simulate import yardstick_fgd, yardstick_queue
 
 
 def folder(path: Path, tasks: str) -> Path:
@@ -38,3 +38,58 @@ def test_yardstick_says_what_is_wrong(tmp_path: Path) -> None:
         yardstick_fgd.run(tmp_path, "fgd", [], io.StringIO())
     with pytest.raises(yardstick_fgd.YardstickError, match="not as it should be"):
         yardstick_fgd.run(folder(tmp_path, ""), "fgd", ["1,2\n"], io.StringIO())
+
+
+def queue_folder(path: Path, rows: str) -> Path:
+    path.joinpath("cluster.json").write_text('{"gpus": 4}')
+    path.joinpath("jobs.csv").write_text("job_id,submit_s,runtime_s,gpus,estimate_s,user\n" + rows)
+    return path
+
+
+#: A runs to 10 (limit 20); B wants all and is promised 20; C would delay B; D ends by then.
+JOBS = "A,0,10,3,20,u\nB,1,5,4,5,u\nC,2,30,1,30,u\nD,3,4.5,1,17,u\n"
+
+
+@pytest.mark.parametrize("policy", yardstick_queue.POLICIES)
+def test_nobody_delays_the_first(tmp_path: Path, policy: str) -> None:
+    """D starts at once beside A, B when A ends early, C after B."""
+    yardstick_queue.run(queue_folder(tmp_path, JOBS), policy, "arrival")
+    rows = [line.split(",")[:3] for line in (tmp_path / "schedule.csv").read_text().split()[1:]]
+    assert rows == [
+        ["A", "0.0", "10.0"],
+        ["B", "10.0", "15.0"],
+        ["C", "15.0", "45.0"],
+        ["D", "3.0", "7.5"],
+    ]
+
+
+def test_promises_are_told(tmp_path: Path) -> None:
+    yardstick_queue.run(queue_folder(tmp_path, JOBS), "conservative", "arrival")
+    promised = [line.split(",")[3] for line in (tmp_path / "schedule.csv").read_text().split()[1:]]
+    assert promised == ["", "20.0", "25.0", ""]
+
+
+def test_the_shortest_may_be_first(tmp_path: Path) -> None:
+    jobs = "A,0,10,4,10,u\nB,1,9,4,9,u\nC,2,3,4,3,u\n"
+    yardstick_queue.run(queue_folder(tmp_path, jobs), "easy", "shortest")
+    starts = [line.split(",")[1] for line in (tmp_path / "schedule.csv").read_text().split()[1:]]
+    assert starts == ["0.0", "13.0", "10.0"]
+
+
+def test_a_job_too_big_is_named(tmp_path: Path) -> None:
+    folder = queue_folder(tmp_path, "A,0,10,5,10,u\n")
+    with pytest.raises(yardstick_fgd.YardstickError, match="job A asks for 5 of 4 GPUs"):
+        yardstick_queue.run(folder, "easy", "arrival")
+
+
+def test_weeks_of_waiting_are_planned_too(tmp_path: Path) -> None:
+    """Three jobs for all GPUs, 2,000,000 s each: they are promised, and start, one after the
+    other, although none ends early."""
+    rows = "".join(f"{name},{at},2000000,4,2000000,u\n" for at, name in enumerate("ABC"))
+    yardstick_queue.run(queue_folder(tmp_path, rows), "conservative", "arrival")
+    table = [line.split(",") for line in (tmp_path / "schedule.csv").read_text().split()[1:]]
+    assert [(row[1], row[3]) for row in table] == [
+        ("0.0", ""),
+        ("2000000.0", "2000000.0"),
+        ("4000000.0", "4000000.0"),
+    ]

@@ -1,0 +1,292 @@
+# The time of nodes: what each has free over time, as segments, the first from now on.
+
+cdef void book_free(Book* b) noexcept nogil:
+    cdef int k
+    free(b.segs); free(b.head); free(b.stamp); free(b.at); free(b.users); free(b.any); free(b.old); free(b.shares)
+    if b.sky != NULL:
+        for k in range(MAX_BITS + 1):
+            free(b.sky[k].gpus)
+            free(b.sky[k].cpus)
+    free(b.sky)
+
+
+cdef int32_t seg_new(Book* b) noexcept nogil:
+    """A new segment's number; -1 without memory."""
+    if grow(<void**>&b.segs, &b.segs_cap, b.n_segs + 1, sizeof(Seg)):
+        return -1
+    b.n_segs += 1
+    return b.n_segs - 1
+
+
+cdef int32_t seg_cut(Book* b, int i, int64_t at) noexcept nogil:
+    """The segment of node i that begins at `at` (its first one if that is later); -1 without
+    memory."""
+    cdef int32_t k = b.head[i], fresh
+    while b.segs[k].next >= 0 and b.segs[b.segs[k].next].at <= at:
+        k = b.segs[k].next
+    if b.segs[k].at >= at:
+        return k
+    fresh = seg_new(b)
+    if fresh < 0:
+        return -1
+    b.segs[fresh] = b.segs[k]
+    b.segs[fresh].at = at
+    b.segs[k].next = fresh
+    return fresh
+
+
+cdef int book_take(Book* b, Share* sh, int64_t at, int64_t until, int planned) noexcept nogil:
+    """Take a share out of a node's time. 0, or -1 without memory."""
+    cdef int32_t k = seg_cut(b, sh.node, at)
+    if k < 0:
+        return -1
+    if until < FOREVER and seg_cut(b, sh.node, until) < 0:
+        return -1
+    b.clock += 1
+    b.stamp[sh.node] = b.clock
+    if planned:
+        b.any[sh.node] = 1
+    while k >= 0 and b.segs[k].at < until:
+        b.segs[k].cpus -= sh.cpus
+        b.segs[k].mem -= sh.mem
+        b.segs[k].gpus &= ~sh.mask
+        if planned:
+            b.segs[k].kept |= sh.mask
+        b.segs[k].jobs += 1
+        k = b.segs[k].next
+    return 0
+
+
+cdef void keep_plan(Cluster* c) noexcept nogil:
+    """Before a pass: put the last one's reservations by, where it is to keep them."""
+    cdef Book* b = &c.book
+    cdef Head* heads = b.old
+    cdef Share* shares = b.shares
+    cdef int64_t cap = b.old_cap, shares_cap = b.shares_cap
+    b.n_old = 0
+    if not b.on or not b.keep:
+        b.keep = 0
+        return
+    b.old = c.heads
+    b.old_cap = c.heads_cap
+    b.n_old = c.n_heads
+    b.shares = c.planned
+    b.shares_cap = c.planned_cap
+    c.heads = heads
+    c.heads_cap = cap
+    c.planned = shares
+    c.planned_cap = shares_cap
+
+
+cdef int book_lift(Cluster* c, int32_t slot, int lift) noexcept nogil:
+    """Take a job's old reservation out of the plan, or lay it in again. 0, or -1 without
+    memory."""
+    cdef Book* b = &c.book
+    cdef Head* h = &b.old[c.q_old[slot]]
+    cdef Share sh
+    cdef int k
+    cdef int32_t s
+    for k in range(h.n):
+        sh = b.shares[h.first + k]
+        if not lift:
+            if book_take(b, &sh, h.at, h.until, 1):
+                return -1
+            continue
+        # It was cut out: its segments begin and end with it.
+        b.clock += 1
+        b.stamp[sh.node] = b.clock
+        s = b.head[sh.node]
+        while s >= 0 and b.segs[s].at < h.until:
+            if b.segs[s].at >= h.at:
+                b.segs[s].cpus += sh.cpus
+                b.segs[s].mem += sh.mem
+                b.segs[s].gpus |= sh.mask
+                b.segs[s].kept &= ~sh.mask
+                b.segs[s].jobs -= 1
+            s = b.segs[s].next
+    return 0
+
+
+cdef int book_keep(Cluster* c) noexcept nogil:
+    """Lay in the reservations of the last pass that still hold: the job waits as it was, and what
+    was kept for it is there. 0, or -1 without memory."""
+    cdef Book* b = &c.book
+    cdef Head* h
+    cdef Share* sh
+    cdef Seg sum_
+    cdef int32_t slot
+    cdef int64_t limit
+    cdef int k, j, ok
+    for k in range(c.n_sorted):
+        c.q_old[c.sorted[k].slot] = -1
+    if not b.keep:
+        return 0
+    for k in range(b.n_old):
+        h = &b.old[k]
+        slot = map_get(&c.q_by_key, h.key)
+        if slot < 0 or h.at < b.now or c.q_req[slot] != h.req:
+            continue
+        limit = c.q_limit[slot]
+        if h.until - h.at != (limit if limit else YEAR):
+            continue
+        ok = 1
+        for j in range(h.first, h.first + h.n):
+            sh = &b.shares[j]
+            seg_window(b, sh.node, h.at, h.until, &sum_)
+            if (not c.now.usable[sh.node] or sum_.cpus < sh.cpus or sum_.mem < sh.mem
+                    or sh.mask & ~sum_.gpus or (c.reqs[h.req].excl and sum_.jobs)):
+                ok = 0
+        if ok:
+            c.q_old[slot] = k
+            if book_lift(c, slot, 0):
+                return -1
+    return 0
+
+
+cdef inline int64_t rounded(Book* b, int64_t at) noexcept nogil:
+    return b.now + (at - b.now + b.step - 1) // b.step * b.step
+
+
+cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
+    """Segments from what runs. Cost: nodes + shares x log(shares). 0, or -1 without memory."""
+    cdef Book* b = &c.book
+    cdef State* s = &c.then
+    cdef Entry* ends
+    cdef Share* sh
+    cdef Seg* g
+    cdef int i
+    cdef int32_t p, k, last, m = 0
+    if b.head == NULL:
+        b.head = <int32_t*>calloc(c.n, sizeof(int32_t))
+        b.stamp = <int64_t*>calloc(c.n, sizeof(int64_t))
+        b.at = <int64_t*>calloc(c.n, sizeof(int64_t))
+        b.any = <uint8_t*>calloc(c.n, 1)
+        b.sky = <Sky*>calloc(MAX_BITS + 1, sizeof(Sky))
+        if (b.head == NULL or b.stamp == NULL or b.at == NULL or b.any == NULL
+                or b.sky == NULL):
+            return -1
+    b.now = now
+    b.n_segs = 0
+    b.n_exact = 0
+    memset(b.any, 0, c.n)
+    memset(b.parts, 0, sizeof(b.parts))
+    if b.users != NULL:
+        memset(b.users, 0, <size_t>b.users_cap * sizeof(int32_t))
+    for k in range(MAX_BITS + 1):
+        b.sky[k].made = 0
+    b.slot = lmax(b.step, (b.window + SLOTS - 1) // SLOTS)
+    b.n_slots = <int>((b.window + b.slot - 1) // b.slot)
+    if grow(<void**>&b.segs, &b.segs_cap, <int64_t>c.n + c.pieces_live, sizeof(Seg)):
+        return -1
+    for i in range(c.n):
+        b.head[i] = i
+        b.clock += 1
+        b.stamp[i] = b.clock
+        b.at[i] = i
+        g = &b.segs[i]
+        g.at = now
+        g.mem = c.now.mem[i]
+        g.gpus = c.now.gpus[i]
+        g.kept = 0
+        g.cpus = c.now.cpus[i]
+        g.jobs = c.now.jobs[i]
+        g.next = -1
+    b.n_segs = c.n
+    if c.pieces_live == 0:
+        return 0
+    ends = <Entry*>malloc(2 * <size_t>c.pieces_live * sizeof(Entry))
+    if ends == NULL:
+        return -1
+    for p in range(c.pieces_used):
+        if c.pieces[p].owner >= 0:
+            ends[m].priority = -rounded(b, end_of(&c.allocs[c.pieces[p].owner], now))
+            ends[m].order = 0
+            ends[m].key = p
+            ends[m].slot = p
+            m += 1
+    sort_entries(ends, ends + m, m)
+    if s.took != NULL:
+        c.then_is = 0
+        memcpy(s.took, c.now.took, <size_t>c.n * MAX_GPUS * sizeof(uint16_t))
+        memcpy(s.frac, c.now.frac, <size_t>c.n * sizeof(uint64_t))
+    for p in range(m):
+        sh = &c.pieces[ends[p].slot].share
+        # `at` keeps the last segment of each node meanwhile.
+        last = <int32_t>b.at[sh.node]
+        if b.segs[last].at != -ends[p].priority:
+            k = seg_new(b)
+            b.segs[k] = b.segs[last]
+            b.segs[k].at = -ends[p].priority
+            b.segs[last].next = k
+            b.at[sh.node] = k
+            last = k
+        b.segs[last].cpus += sh.cpus
+        b.segs[last].mem += sh.mem
+        b.segs[last].jobs -= 1
+        if sh.milli == 0 or share_give(s, sh.node, sh.mask, sh.milli):
+            b.segs[last].gpus |= sh.mask & c.all[sh.node] & c.ok[sh.node]
+    free(ends)
+    return 0
+
+
+cdef inline int seg_fit(Cluster* c, Req* r, int i, Seg* g, int64_t need_t, int64_t need_g,
+                        Fit* f) noexcept nogil:
+    cdef uint64_t mask = g.gpus
+    if r.excl and g.jobs:
+        return 0
+    if r.gpu and r.gtype >= 0:
+        mask &= c.layouts[<size_t>c.layout[i] * MAX_TYPES + r.gtype]
+    if not fit_in(c, r, i, g.cpus, g.mem, mask, gs_pop(mask) if r.gpu else 0, f):
+        return 0
+    return f.t >= need_t and f.g >= need_g
+
+
+cdef inline void seg_and(Seg* a, Seg* g) noexcept nogil:
+    """a becomes what both have."""
+    a.cpus = imin(a.cpus, g.cpus)
+    a.mem = lmin(a.mem, g.mem)
+    a.gpus &= g.gpus
+    a.kept |= g.kept
+    if g.jobs > a.jobs:
+        a.jobs = g.jobs
+
+
+cdef void seg_window(Book* b, int i, int64_t at, int64_t until, Seg* o) noexcept nogil:
+    """What node i has throughout [at, until)."""
+    cdef int32_t k = b.head[i]
+    while b.segs[k].next >= 0 and b.segs[b.segs[k].next].at <= at:
+        k = b.segs[k].next
+    o[0] = b.segs[k]
+    k = b.segs[k].next
+    while k >= 0 and b.segs[k].at < until:
+        seg_and(o, &b.segs[k])
+        k = b.segs[k].next
+
+
+cdef int64_t node_start(Cluster* c, Req* r, int i, int64_t at, int64_t duration, int64_t bound,
+                        int64_t need_t, int64_t need_g) noexcept nogil:
+    """The earliest time from `at` on at which node i holds a part of r throughout; `bound` if that
+    is not before it. Cost: its segments."""
+    cdef Book* b = &c.book
+    cdef int32_t k = b.head[i], j
+    cdef int64_t t
+    cdef Seg sum_
+    cdef Fit f
+    while b.segs[k].next >= 0 and b.segs[b.segs[k].next].at <= at:
+        k = b.segs[k].next
+    while k >= 0:
+        t = lmax(at, b.segs[k].at)
+        if t >= bound:
+            return bound
+        sum_ = b.segs[k]
+        j = k
+        while True:
+            if not seg_fit(c, r, i, &sum_, need_t, need_g, &f):
+                break
+            j = b.segs[j].next
+            if j < 0 or b.segs[j].at >= t + duration:
+                return t
+            seg_and(&sum_, &b.segs[j])
+        # A start in segment k always meets what it met here.
+        k = b.segs[k].next
+    return bound

@@ -1,0 +1,447 @@
+# The conservative plan: what each node has free over time, and when every waiting job will start.
+#
+# A node's time is a list of segments, the first from now on. The first jobs of the queue are laid
+# into them exactly: whole nodes' worth of GPUs (the same ones throughout), CPUs and memory
+# together. The jobs behind them are laid into a skyline: GPUs and CPUs of a partition in all, by
+# slots of time; they get a time before which they will not start.
+#
+# A share of a GPU is planned as all of it; a share that starts now is placed as one.
+
+
+cdef int scores_first(Cluster* c, Req* r) noexcept nogil:
+    """Room for the first time at which each node could begin to hold a part of r."""
+    cdef int64_t bytes = <int64_t>c.n * 2 * <int64_t>sizeof(int64_t)
+    if r.first == NULL:
+        if c.scored + bytes > KEEP_SCORES:
+            return 0
+        r.first = <int64_t*>malloc(<size_t>c.n * sizeof(int64_t))
+        r.first_seen = <int64_t*>malloc(<size_t>c.n * sizeof(int64_t))
+        if r.first == NULL or r.first_seen == NULL:
+            free(r.first)
+            free(r.first_seen)
+            r.first = r.first_seen = NULL
+            return 0
+        c.scored += bytes
+        memset(r.first_seen, 0xff, <size_t>c.n * sizeof(int64_t))
+    return 1
+
+
+cdef inline int64_t first_of(Cluster* c, Req* r, int i, int keep, int64_t need_t,
+                             int64_t need_g) noexcept nogil:
+    """The earliest time at which node i could hold a part of r for a second: no start is before
+    it, however long the job. Kept until the node's time changes."""
+    cdef Book* b = &c.book
+    if not keep:
+        return b.now
+    if r.first_seen[i] != b.stamp[i]:
+        r.first_seen[i] = b.stamp[i]
+        r.first[i] = node_start(c, r, i, b.now, 1, FOREVER, need_t, need_g)
+    return r.first[i]
+
+
+cdef int64_t next_event(Cluster* c, Filter* fl, int64_t at) noexcept nogil:
+    """The first time after `at` at which a node of the filter changes; FOREVER: none."""
+    cdef Book* b = &c.book
+    cdef int64_t best = FOREVER
+    cdef uint64_t x
+    cdef int32_t k
+    cdef int w, i
+    for w in range(c.words):
+        x = fl.bits[w]
+        while x:
+            i = c.node_of[(w << 6) + gs_ctz(x)]
+            x &= x - 1
+            k = b.head[i]
+            while k >= 0 and b.segs[k].at <= at:
+                k = b.segs[k].next
+            if k >= 0 and b.segs[k].at < best:
+                best = b.segs[k].at
+    return best
+
+
+cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower, int upper,
+                     int want, int keep, int64_t need_t, int64_t need_g) noexcept nogil:
+    """Nodes for r throughout [at, at + duration), into c.out: those first in order of weight and
+    number, else those that hold most, as in choose(). 1, or 0."""
+    cdef Filter* fl = &c.filters[r.filter]
+    cdef State* s = &c.then
+    cdef Seg sum_
+    cdef Fit f
+    cdef uint64_t x
+    cdef int64_t t = 0, g = 0, t_in = 0, g_in = 0
+    cdef int w, i, k, n = 0, most = c.n
+    c.then_is = 0
+    if upper == 1 or (r.ntasks == 0 and not r.gtotal):
+        # The first ones do: nobody has to hold more than another.
+        most = want - r.n_must
+    for k in range(r.n_must):
+        i = r.must[k]
+        if not fl.bits[c.rank[i] >> 6] >> (c.rank[i] & 63) & 1 or not c.now.usable[i]:
+            return 0
+        seg_window(&c.book, i, at, at + duration, &sum_)
+        if not seg_fit(c, r, i, &sum_, 0, 0, &f):
+            return 0
+        plan_state(c, s, i, &sum_)
+        t_in += f.t
+        g_in += f.g
+    for w in range(c.words):
+        x = fl.bits[w] if n < most else 0
+        while x and n < most:
+            i = c.node_of[(w << 6) + gs_ctz(x)]
+            x &= x - 1
+            if not c.now.usable[i] or c.mark[i]:
+                continue
+            if first_of(c, r, i, keep, need_t, need_g) > at:
+                continue
+            seg_window(&c.book, i, at, at + duration, &sum_)
+            if not seg_fit(c, r, i, &sum_, need_t, need_g, &f):
+                continue
+            plan_state(c, s, i, &sum_)
+            c.cand[n] = i
+            c.cand_t[n] = <int32_t>f.t
+            c.cand_g[n] = <int32_t>f.g
+            n += 1
+    if want == 1 and r.n_must:
+        if t_in >= r.ntasks and g_in >= r.gtotal:
+            c.cand[0] = r.must[0]
+            return finish(c, s, r, 0, 1)
+    elif want == 1:
+        for k in range(n):
+            if c.cand_t[k] >= r.ntasks and c.cand_g[k] >= r.gtotal:
+                c.cand[0] = c.cand[k]
+                return finish(c, s, r, 0, 1)
+    else:
+        t = t_in
+        g = g_in
+        for k in range(imin(n, want - r.n_must)):
+            t += c.cand_t[k]
+            g += c.cand_g[k]
+        k = imin(n, want - r.n_must)
+        if k + r.n_must >= lower and t >= r.ntasks and (not r.gtotal or g >= r.gtotal):
+            for i in range(r.n_must):
+                c.cand[k + i] = r.must[i]
+            return finish(c, s, r, 0, k + r.n_must)
+    if (r.ntasks == 0 and not r.gtotal) or upper <= 1:
+        return 0
+    sort_cands(c, s, 0, n, 2 if r.gtotal else 1)
+    t = t_in
+    g = g_in
+    k = 0
+    while k + r.n_must < lower or t < r.ntasks or (r.gtotal and g < r.gtotal):
+        if k >= n or k + r.n_must >= upper:
+            return 0
+        t += c.cand_t[k]
+        g += c.cand_g[k]
+        k += 1
+    for i in range(r.n_must):
+        c.cand[k + i] = r.must[i]
+    return finish(c, s, r, 0, k + r.n_must)
+
+
+cdef inline void plan_state(Cluster* c, State* s, int i, Seg* g) noexcept nogil:
+    s.cpus[i] = g.cpus
+    s.mem[i] = g.mem
+    s.gpus[i] = g.gpus
+    s.frac[i] = 0
+    s.jobs[i] = g.jobs
+
+
+cdef int64_t kth(int64_t* a, int n, int k) noexcept nogil:
+    """The k-th smallest (from 1) of a, which is put in another order. Cost: n."""
+    cdef int lo = 0, hi = n - 1, i, j
+    cdef int64_t v, t
+    k -= 1
+    while lo < hi:
+        v = a[(lo + hi) >> 1]
+        i = lo
+        j = hi
+        while i <= j:
+            while a[i] < v:
+                i += 1
+            while a[j] > v:
+                j -= 1
+            if i <= j:
+                t = a[i]
+                a[i] = a[j]
+                a[j] = t
+                i += 1
+                j -= 1
+        if k <= j:
+            hi = j
+        elif k >= i:
+            lo = i
+        else:
+            break
+    return a[k]
+
+
+cdef int64_t parts_start(Cluster* c, Req* r, int64_t at, int64_t last, int64_t duration, int k,
+                         int keep, int64_t need_t, int64_t need_g) noexcept nogil:
+    """The first time in [at, last] at which k nodes, each by itself, could begin to hold a part of
+    r; -1: none. Nodes that are out of question by when they could at all are not looked at.
+    Cost: nodes."""
+    cdef Book* b = &c.book
+    cdef Filter* fl = &c.filters[r.filter]
+    cdef int64_t e, bound = last + 1, low = last
+    cdef uint64_t x
+    cdef int w, i, n, turn
+    if k > 1 and keep:
+        n = 0
+        for w in range(c.words):
+            x = fl.bits[w]
+            while x:
+                i = c.node_of[(w << 6) + gs_ctz(x)]
+                x &= x - 1
+                if c.now.usable[i] and not c.mark[i]:
+                    e = first_of(c, r, i, keep, need_t, need_g)
+                    if e <= last:
+                        b.at[n] = lmax(e, at)
+                        n += 1
+        if n < k:
+            return -1
+        low = kth(b.at, n, k)
+    n = 0
+    for turn in range(2):
+        for w in range(c.words):
+            x = fl.bits[w]
+            while x:
+                i = c.node_of[(w << 6) + gs_ctz(x)]
+                x &= x - 1
+                if not c.now.usable[i] or c.mark[i]:
+                    continue
+                e = first_of(c, r, i, keep, need_t, need_g)
+                if e >= bound or (e <= low) == turn:
+                    continue
+                e = node_start(c, r, i, lmax(at, e), duration, bound, need_t, need_g)
+                if e < bound:
+                    b.at[n] = e
+                    n += 1
+                    if k == 1:
+                        bound = e
+        if n >= k and k > 1:
+            bound = kth(b.at, n, k) + 1
+        if low >= last:
+            break
+    return kth(b.at, n, k) if n >= k else -1
+
+
+cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration) noexcept nogil:
+    """The earliest time at which r fits for its duration beside all that is planned, with the
+    answer in c.out; -1 when that is not within the window. Cost: nodes for each time tried."""
+    cdef Book* b = &c.book
+    cdef Filter* fl = &c.filters[r.filter]
+    cdef int64_t at = b.now, last = b.now + b.window, e, need_t = 0, need_g = 0
+    cdef int lower, upper, want, k, keep, tries = 0, ok
+    filter_refresh(c, fl)
+    lower = r.min_nodes if r.min_nodes > r.n_must else r.n_must
+    upper = r.max_nodes if r.max_nodes else c.n
+    if r.cap_nodes and upper > r.cap_nodes:
+        upper = r.cap_nodes
+    if r.gtotal and upper > r.gtotal:
+        upper = r.gtotal
+    want = lower if r.max_nodes == 0 or r.gtotal else upper
+    if lower > upper or lower > c.n:
+        return -1
+    if upper == 1 and r.n_must == 0:
+        need_t = r.ntasks
+        need_g = r.gtotal
+    keep = scores_first(c, r)
+    # Room only shrinks during a pass: no job starts before a shorter one of its class did.
+    if r.plan_pass != c.pass_id or b.keep:
+        r.plan_pass = c.pass_id
+        memset(r.plan_at, 0, sizeof(r.plan_at))
+        memset(r.plan_len, 0, sizeof(r.plan_len))
+    for k in range(64):
+        if r.plan_len[k] <= duration and r.plan_at[k] > at:
+            at = r.plan_at[k]
+    for k in range(r.n_must):
+        c.mark[r.must[k]] = 1
+    ok = -1
+    while at <= last and tries < TRIES:
+        k = lower - r.n_must
+        if k > 0:
+            e = parts_start(c, r, at, last, duration, k, keep, need_t, need_g)
+            if e < 0:
+                break
+            if k > 1 and e > at:
+                # Some that came free early may not be free any more: the same again from then on.
+                at = e
+                continue
+            at = e
+        if plan_choose(c, r, at, duration, lower, upper, want, keep, need_t, need_g):
+            ok = 1
+            break
+        tries += 1
+        e = next_event(c, fl, at)
+        if e == FOREVER:
+            break
+        at = e
+    for k in range(r.n_must):
+        c.mark[r.must[k]] = 0
+    if ok != 1:
+        return -1
+    k = 63 - gs_clz(<uint64_t>duration)
+    if at > r.plan_at[k] or r.plan_len[k] > duration:
+        r.plan_at[k] = at
+        r.plan_len[k] = duration
+    return at
+
+
+cdef int sky_open(Cluster* c, int group) noexcept nogil:
+    """GPUs and CPUs of a partition (bit + 1; 0: all nodes) by slots. Cost: its segments.
+    0, or -1 without memory."""
+    cdef Book* b = &c.book
+    cdef Sky* s = &b.sky[group]
+    cdef Seg* g
+    cdef int i, j, gpus, cpus, n
+    cdef int32_t k
+    if s.gpus == NULL:
+        s.gpus = <int32_t*>malloc((SLOTS + 1) * sizeof(int32_t))
+        s.cpus = <int32_t*>malloc((SLOTS + 1) * sizeof(int32_t))
+        if s.gpus == NULL or s.cpus == NULL:
+            return -1
+    memset(s.gpus, 0, (SLOTS + 1) * sizeof(int32_t))
+    memset(s.cpus, 0, (SLOTS + 1) * sizeof(int32_t))
+    for i in range(c.n):
+        if not c.now.usable[i]:
+            continue
+        if group and not has_bit(c.parts + <size_t>i * BIT_WORDS, group - 1):
+            continue
+        gpus = cpus = 0
+        k = b.head[i]
+        while k >= 0:
+            g = &b.segs[k]
+            k = g.next
+            if g.at - b.now >= b.slot * b.n_slots:
+                break
+            j = <int>((g.at - b.now) // b.slot)
+            n = gs_pop(g.gpus)
+            s.gpus[j] += n - gpus
+            gpus = n
+            n = g.cpus if g.cpus > 0 else 0
+            s.cpus[j] += n - cpus
+            cpus = n
+    for j in range(1, b.n_slots):
+        s.gpus[j] += s.gpus[j - 1]
+        s.cpus[j] += s.cpus[j - 1]
+    s.made = 1
+    return 0
+
+
+cdef void sky_take(Book* b, Sky* s, int64_t j, int64_t slots, int64_t gpus,
+                   int64_t cpus) noexcept nogil:
+    cdef int64_t k
+    for k in range(j, lmin(j + slots, b.n_slots)):
+        s.gpus[k] -= <int32_t>gpus
+        s.cpus[k] -= <int32_t>cpus
+
+
+cdef int64_t sky_lay(Cluster* c, Req* r, int64_t duration) noexcept nogil:
+    """The time before which r will not start, and what it takes from then on; -1: not within the
+    window, -2 without memory. Cost: slots."""
+    cdef Book* b = &c.book
+    cdef int group = c.filters[r.filter].partition + 1
+    cdef Sky* s = &b.sky[group]
+    cdef Need need
+    cdef int64_t nodes = r.min_nodes if r.min_nodes > r.n_must else r.n_must
+    cdef int64_t gpus, cpus, slots, j = 0, k
+    if not s.made and sky_open(c, group):
+        return -2
+    need_of(r, &need)
+    gpus = lmax(nodes * need.g, lmax(r.gtotal, <int64_t>r.ntasks * r.gpt)) if r.gpu else 0
+    cpus = nodes * need.cpus
+    if not r.overcommit:
+        cpus = lmax(cpus, <int64_t>r.ntasks * r.cpt)
+    slots = lmin((duration + b.slot - 1) // b.slot, b.n_slots)
+    # The skyline only sinks during a pass: no later job of the class comes before this one, unless
+    # it is shorter.
+    if r.sky_pass == c.pass_id and slots >= r.sky_slots:
+        j = r.sky_at
+    while j < b.n_slots:
+        k = lmin(j + slots, b.n_slots) - 1
+        while k >= j and s.gpus[k] >= gpus and s.cpus[k] >= cpus:
+            k -= 1
+        if k < j:
+            break
+        j = k + 1
+    if r.sky_pass != c.pass_id or slots <= r.sky_slots:
+        r.sky_pass = c.pass_id
+        r.sky_slots = slots
+        r.sky_at = j
+    if j >= b.n_slots:
+        return -1
+    sky_take(b, s, j, slots, gpus, cpus)
+    return b.now + j * b.slot
+
+
+cdef int plan_job(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexcept nogil:
+    """Find out when a job that does not start now will, and keep that for it. 2: now after all,
+    with the answer in c.out; 1; 0: it got no time; -1 without memory."""
+    cdef Book* b = &c.book
+    cdef Req* r = &c.reqs[c.q_req[slot]]
+    cdef int group = c.filters[r.filter].partition + 1
+    cdef int32_t user = c.q_user[slot]
+    cdef int64_t at
+    cdef Head* h
+    c.q_at[slot] = 0
+    if c.q_old[slot] >= 0 and b.keep == HOLD and b.old[c.q_old[slot]].at > now:
+        h = &b.old[c.q_old[slot]]
+        b.n_exact += 1
+        c.q_at[slot] = h.at
+        c.n_out = h.n
+        memcpy(c.out, &b.shares[h.first], <size_t>h.n * sizeof(Share))
+        return plan_keep(c, slot, h.at, duration, 0)
+    if (b.n_exact >= b.exact or c.q_priority[slot] < b.min_priority
+            or (b.per_partition and b.parts[group] >= b.per_partition)
+            or (b.per_user and user >= 0 and b.users[user] >= b.per_user)):
+        at = sky_lay(c, r, duration)
+        if at == -2:
+            return -1
+        c.q_at[slot] = lmax(at, 0)
+        return at >= 0
+    b.n_exact += 1
+    at = plan_start(c, r, duration)
+    if c.then.failed:
+        return -1
+    if c.q_old[slot] >= 0:
+        h = &b.old[c.q_old[slot]]
+        if at < 0 or at >= h.at:
+            # What it was promised is still there.
+            at = h.at
+            c.n_out = h.n
+            memcpy(c.out, &b.shares[h.first], <size_t>h.n * sizeof(Share))
+    if at < 0:
+        return 0
+    c.q_at[slot] = at
+    if at == now:
+        return 2
+    return plan_keep(c, slot, at, duration, 1)
+
+
+cdef int plan_keep(Cluster* c, int32_t slot, int64_t at, int64_t duration, int lay) noexcept nogil:
+    """Record what c.out says as a job's reservation. 1, or -1 without memory."""
+    cdef Book* b = &c.book
+    cdef int group = c.filters[c.reqs[c.q_req[slot]].filter].partition + 1
+    cdef int32_t user = c.q_user[slot]
+    cdef Head* h
+    cdef int k
+    b.parts[group] += 1
+    if user >= 0:
+        b.users[user] += 1
+    if (grow(<void**>&c.heads, &c.heads_cap, c.n_heads + 1, sizeof(Head))
+            or grow(<void**>&c.planned, &c.planned_cap, c.n_planned + c.n_out, sizeof(Share))):
+        return -1
+    h = &c.heads[c.n_heads]
+    h.key = c.q_key[slot]
+    h.req = c.q_req[slot]
+    h.at = at
+    h.until = at + duration
+    h.first = <int32_t>c.n_planned
+    h.n = c.n_out
+    memcpy(&c.planned[h.first], c.out, <size_t>c.n_out * sizeof(Share))
+    c.n_planned += c.n_out
+    c.n_heads += 1
+    for k in range(c.n_out if lay else 0):
+        if book_take(b, &c.out[k], at, at + duration, 1):
+            return -1
+    return 1

@@ -1,0 +1,313 @@
+# What a cluster, its requests, queue and plans are in memory.
+#
+# Bitmaps are over ranks (nodes ordered by weight, then number), so the lowest bit of a bitmap is
+# the node that Slurm's weights prefer. Arrays are by node number.
+
+cdef struct State:
+    int32_t* cpus            # free CPUs; negative after a node shrank under its jobs
+    int64_t* mem             # free MB; likewise
+    uint64_t* gpus           # free healthy GPUs
+    uint64_t* frac           # GPUs of which shares are taken
+    uint16_t* took           # [node * MAX_GPUS + GPU] milli-GPUs taken; NULL: no shares are asked for
+    int32_t* jobs            # shares on the node
+    uint8_t* usable
+    uint8_t* nfree           # bucket of the node: free GPUs; 255: in none
+    uint8_t* nisland         #                     largest free island
+    uint64_t** bucket        # [nfree * GRID + nisland] -> bitmap over ranks, then its summary
+    int32_t* count           # nodes in each bucket
+    uint64_t filled[GRID]    # per nfree: bit (nisland - 1, or 0) set where the bucket has nodes
+    int failed               # an allocation of memory failed
+
+# One share of an allocation (a node's part) or of an answer.
+cdef struct Share:
+    int32_t node
+    int32_t cpus
+    int32_t tasks
+    int32_t gpus
+    int64_t mem
+    uint64_t mask
+    int32_t milli            # > 0: so much of the one GPU of mask; 0: all of the mask
+
+cdef struct Piece:
+    Share share
+    int32_t next             # the next share of the same allocation; -1 the last
+    int32_t owner            # allocation; -1: this place is free
+
+cdef struct Alloc:
+    int64_t key
+    int64_t end              # FOREVER: no limit
+    int32_t first
+    int32_t live
+
+# Nodes that pass a request's partition, features and exclusions.
+cdef struct Filter:
+    int partition            # -1: any
+    int n_alts               # feature alternatives; 0: any node
+    uint64_t* alts           # n_alts x BIT_WORDS: all bits of one alternative must be there
+    int n_exclude
+    int32_t* exclude
+    uint64_t* bits           # over ranks
+    int64_t version          # of the static data that bits was made from
+    int refs
+
+# A request class.
+cdef struct Req:
+    int filter
+    int refs                 # times handed out; 0: this place is free
+    int queued
+    int gpu                  # wants GPUs
+    int min_nodes
+    int max_nodes            # 0: no upper bound, as few as hold it
+    int cap_nodes            # 0: none; a bound that is not striven for
+    int ntasks               # 0: tpn (or one) on each node
+    int cpt
+    int mincpus              # at least 1
+    int tpn                  # most tasks per node; 0 any
+    int tpc                  # usable threads per core; 0 all
+    int cpg
+    int gpn
+    int gpt
+    int gtotal
+    int gtype                # -1 any
+    int excl
+    int overcommit
+    int island
+    int tmin                 # tasks that a node must hold to count
+    int64_t mem_node         # -1 not given, 0 all
+    int64_t mem_cpu          # 0 not given
+    int64_t mem_gpu          # 0 not given
+    int milli                # milli-GPUs of one GPU; 0: whole GPUs
+    int policy               # how nodes are ranked
+    int n_must
+    int32_t* must
+    # memory within a pass
+    int64_t pass_id
+    int64_t refused_from     # refused for this duration and longer
+    int refused_by_plan
+    int32_t refused_at       # number of starts when that was found
+    # answers that hold until nodes change
+    int64_t possible_version
+    int possible
+    int64_t ever_version
+    int ever
+    # scores of nodes, see policy.pxi
+    int64_t* score
+    int64_t* seen            # stamp of the node that the score was made for
+    int64_t score_version
+    # first times of nodes and the place in the skyline, see plan.pxi
+    int64_t* first
+    int64_t* first_seen
+    int64_t plan_pass
+    int64_t plan_at[64]      # by the length in binary places: the latest start of the pass ...
+    int64_t plan_len[64]     # ... and how long that job is
+    int64_t sky_pass
+    int64_t sky_slots
+    int64_t sky_at
+
+# What a reservation leaves on a node for jobs that last beyond its time.
+cdef struct Con:
+    int64_t at
+    int64_t mem
+    int32_t node
+    int32_t cpus
+    int32_t gpus
+    int32_t next
+    int32_t head
+    int32_t strict           # the very GPUs of mask are kept, not only their number
+    uint64_t mask
+    uint64_t free            # GPUs wholly free at that time, but for shares started or kept since
+
+# A blocked job with a reservation.
+cdef struct Head:
+    int64_t key
+    int64_t at               # -1: no time found
+    int64_t until
+    int32_t req
+    int32_t first            # its shares in Cluster.planned
+    int32_t n
+
+cdef struct Entry:
+    int64_t priority
+    int64_t order
+    int64_t key
+    int32_t slot
+
+# The conservative plan, see plan.pxi.
+cdef enum:
+    SLOTS = 2048           # of a skyline, at most
+    FORWARD = 1            # reservations of the last pass may only move forward
+    HOLD = 2               # ... stay as they are
+    TRIES = 200            # events that a request is tried at whose parts alone would fit
+
+cdef struct Seg:
+    int64_t at
+    int64_t mem
+    uint64_t gpus
+    uint64_t kept            # GPUs of planned jobs
+    int32_t cpus
+    int32_t jobs
+    int32_t next             # -1: the last one
+
+# GPUs and CPUs of a partition over time.
+cdef struct Sky:
+    int made
+    int32_t* gpus
+    int32_t* cpus
+
+cdef struct Book:
+    int on                   # the pass plans for all
+    int64_t exact            # so many jobs exactly
+    int64_t step             # ends are rounded up to multiples of it, from now on
+    int64_t window           # nothing is planned to start later than so long from now
+    int64_t min_priority     # jobs below it get no reservation
+    int64_t per_user         # reservations, 0: any number
+    int64_t per_partition
+    int64_t now
+    int keep                 # FORWARD, HOLD or 0: reservations are made anew
+    Head* old                # them
+    int64_t old_cap
+    int n_old
+    Share* shares            # and what they keep
+    int64_t shares_cap
+    Seg* segs
+    int64_t segs_cap
+    int32_t n_segs
+    int32_t* head            # per node
+    int64_t* stamp           # per node: changes with its segments
+    int64_t clock
+    int64_t* at              # scratch, per node
+    uint8_t* any             # per node: something is planned on it
+    int n_slots
+    int64_t slot             # seconds
+    Sky* sky                 # per partition bit + 1
+    int32_t* users           # reservations of each user in this pass
+    int64_t users_cap
+    int32_t parts[MAX_BITS + 1]
+    int64_t n_exact
+
+cdef struct Cluster:
+    int n
+    int words                # of a bitmap over nodes
+    int sums                 # words of its summary
+    # static, per node
+    int32_t* cls
+    int32_t* layout
+    int32_t* cpus
+    int32_t* threads
+    int64_t* mem
+    int64_t* weight
+    uint64_t* all            # its GPUs
+    uint64_t* ok             # the healthy ones
+    uint64_t* used           # allocated
+    uint64_t* parts          # n x BIT_WORDS
+    uint64_t* feats
+    int32_t* rank
+    int32_t* node_of         # rank -> node
+    int order_dirty          # ranks, and the index, must be made anew
+    int64_t version          # of the static data
+    int64_t avail_version    # of it, of usable and of ok
+    int64_t* stamp           # changes whenever the node does
+    int64_t clock            # the last stamp given
+    int64_t scored           # bytes of all scores that are kept
+    Work work                # what jobs usually ask for
+    int64_t sizes_version    # of the static data that the next two were made from
+    int64_t most_cpus        # of a node
+    int64_t most_gpus
+    # classes and layouts
+    Links* links
+    int n_links
+    uint64_t* layouts        # n_layouts x MAX_TYPES
+    uint8_t* mixed           # more than one type
+    int n_layouts
+    # states
+    State now
+    State then               # scratch: a future, or an empty cluster
+    int64_t then_is          # > 0: then is the empty cluster of this static version
+    # allocations
+    Piece* pieces
+    int64_t pieces_cap
+    int32_t pieces_used
+    int32_t piece_free       # list of free places through next
+    int32_t pieces_live
+    Alloc* allocs
+    int64_t allocs_cap
+    int32_t allocs_used
+    int32_t alloc_free       # list of free places through first
+    Map by_key
+    # requests
+    Filter* filters
+    int64_t filters_cap
+    int n_filters
+    Req* reqs
+    int64_t reqs_cap
+    int n_reqs
+    # the answer of the last placement
+    Share* out
+    int n_out
+    int cut                  # a candidate was turned away by a reservation
+    # scratch
+    int32_t* cand
+    int32_t* cand_t
+    int32_t* cand_g
+    int64_t* cand_s
+    uint8_t* mark
+    # the plan
+    int32_t* con_head        # per node; -1 none
+    Con* cons
+    int64_t cons_cap
+    int32_t n_cons
+    Head* heads
+    int64_t heads_cap
+    int n_heads
+    Share* planned
+    int64_t planned_cap
+    int64_t n_planned
+    uint8_t headed[MAX_BITS + 1]
+    Book book
+    int64_t* times
+    int64_t times_cap
+    # the queue as columns
+    int64_t* q_key
+    int64_t* q_priority
+    int64_t* q_order
+    int64_t* q_limit
+    int64_t* q_ready
+    int64_t* q_at            # when it will start, as far as a plan says; 0: not known
+    int32_t* q_user
+    int32_t* q_old           # its reservation of the last pass in book.old; -1: none
+    int32_t* q_req
+    int32_t* q_group
+    int32_t* q_unit
+    uint8_t* q_held
+    uint8_t* q_verdict
+    uint8_t* q_live          # 1 in the queue, 0 not
+    uint8_t* q_moved         # 1: its entry in sorted is not valid
+    int64_t q_cap
+    int32_t q_used
+    int32_t* q_free          # places free for use
+    int64_t q_free_cap
+    int32_t q_n_free
+    int32_t* q_grave         # places freed since the last merge: sorted may still name them
+    int64_t q_grave_cap
+    int32_t q_n_grave
+    int32_t* q_fresh         # added or moved since the last merge
+    int64_t q_fresh_cap
+    int32_t q_n_fresh
+    Entry* sorted
+    int64_t sorted_cap
+    int32_t n_sorted
+    Entry* spare
+    int64_t spare_cap
+    Map q_by_key
+    int64_t* group_left
+    int64_t groups_cap
+    int n_groups
+    int64_t pass_id
+    int64_t* started         # keys started by the pass
+    int64_t started_cap
+    int32_t n_started
+    int32_t* changed         # slots whose verdict changed
+    int64_t changed_cap
+    int32_t n_changed
+    int64_t tested
+    int64_t placed           # placements really computed
