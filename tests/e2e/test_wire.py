@@ -237,7 +237,7 @@ def test_nobody_can_speak_for_another(steady: Daemons) -> None:
         return found
 
     forged, cancelled, denied, own, control = as_nobody(attack)  # type: ignore[misc]
-    assert denied == "Access/permission denied"
+    assert denied == "Invalid user id"
     assert own == "#!/bin/sh\ntrue\n"
     assert control == "denied"
     assert cancelled[0] == "Refused" or cancelled[1] != []
@@ -372,7 +372,7 @@ def test_state_of_a_newer_release_is_refused(daemons: Daemons) -> None:
 
 def test_usage(daemons: Daemons) -> None:
     done = subprocess.run(
-        [*(sys.executable, "-m", "gsched.controller.main"), "-V"],
+        [*(sys.executable, "-P", "-m", "gsched.controller.main"), "-V"],
         capture_output=True,
         text=True,
         check=False,
