@@ -44,7 +44,7 @@ REMEMBERED = 4096
 
 #: verdicts told to the view per pass: the rest follow in the next one, so that a pass over a
 #: long queue does not hold up the loop
-VERDICTS_PER_PASS = 4000
+VERDICTS_PER_PASS = 1000
 
 
 class Cluster:

@@ -30,8 +30,9 @@ KillWait=5
 SlurmdTimeout=60
 MinJobAge=300
 ReturnToService=2
-NodeName=node[1-2] CPUs=16 Sockets=2 CoresPerSocket=8 RealMemory=64000 Gres=gpu:h100:8 Feature=h100,rackA
-NodeName=node[3-4] CPUs=16 Sockets=2 CoresPerSocket=8 RealMemory=64000 Gres=gpu:h100:8 Feature=h100,rackB
+NodeName=DEFAULT CPUs=16 Sockets=2 CoresPerSocket=8 RealMemory=64000 Gres=gpu:h100:8
+NodeName=node[1-2] Feature=h100,rackA
+NodeName=node[3-4] Feature=h100,rackB
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=7-0 DefaultTime=1:00:00 State=UP
 PartitionName=debug Nodes=node1 MaxTime=30 DefaultTime=10 State=UP
 """

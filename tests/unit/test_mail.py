@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from unit.ledger_support import CONF, Bench, at
 
 from gsched.controller.mailer import Mailer
 from gsched.ledger.mail import Mail
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobSpec, Phase, Shape
 from gsched.wire.messages import CancelJobs, Refused, SubmitJob, UpdateJob
-from unit.ledger_support import CONF, Bench, at
 
 BEGIN, END, FAIL, REQUEUE, LIMIT, HALF = 0x1, 0x2, 0x4, 0x8, 0x10, 0x80
 ARRAY_TASKS, INVALID = 0x200, 0x400
