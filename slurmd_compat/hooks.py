@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import pwd
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -69,7 +70,12 @@ def login_command(user: str, output: Path) -> Command:
             output,
             optional=True,
         )
-    env = {"PATH": path, "HOME": os.path.expanduser("~"), "USER": user, "LOGNAME": user}
+    # As after a login, not as this daemon was started.
+    try:
+        home = pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        home = "/"
+    env = {"PATH": path, "HOME": home, "USER": user, "LOGNAME": user}
     argv = ["/bin/sh", "-l", "-c", "/usr/bin/env -0"]
     return Command(argv, env, LOGIN_S, output, optional=True)
 

@@ -203,7 +203,7 @@ def test_a_login_environment_for_export_none(node: NodeUnderTest) -> None:
     node.phase(17, Phase.RELEASED)
     env = dict(line.split("=", 1) for line in node.output("login.out").splitlines() if "=" in line)
     assert "MYVAR" not in env
-    assert env["HOME"] == os.path.expanduser("~")
+    assert env["HOME"] == pwd.getpwuid(os.geteuid()).pw_dir
     assert env["SLURM_EXPORT_ENV"] == "NONE"
 
 
