@@ -18,14 +18,9 @@ def load_jobs(
     uids: Collection[int] = (),
     active_only: bool = False,
 ) -> JobRows:
-    """Jobs that match, and with `ids` all tasks of an array that one of them names (then perhaps
-    others besides). Raises Stop if nobody answers."""
+    """Jobs that match; the id of an array or of a heterogeneous job gives all its records. Raises
+    Stop if nobody answers."""
     query = JobQuery(sorted(ids), sorted(uids), active_only=active_only)
-    rows = asking(lambda: reader.jobs(query), "slurm_load_jobs error:")
-    if not ids or (len(rows.jobs) == len(ids) and not any(j.array_job_id for j in rows.jobs)):
-        return rows
-    # Tasks have ids of their own: only a look at all jobs finds those of an array.
-    query = JobQuery(uids=sorted(uids), active_only=active_only)
     return asking(lambda: reader.jobs(query), "slurm_load_jobs error:")
 
 

@@ -62,7 +62,7 @@ class FakeReader:
         found = [
             job
             for job in self.job_list
-            if (not query.ids or job.id in query.ids)
+            if (not query.ids or {job.id, job.array_job_id, job.het_job_id} & {*query.ids} - {0})
             and (not query.uids or job.uid in query.uids)
             and (not query.active_only or not job.finished or job.completing)
         ]

@@ -369,6 +369,7 @@ Reply = Done | Refused
 class JobQuery(_Msg):
     """Which jobs; empty filters match all. Ended jobs are given too (until MinJobAge)."""
 
+    #: the id of an array or of a heterogeneous job's leader means all its records
     ids: list[int] = []
     uids: list[int] = []
     #: state version the caller has seen: the answer is at least that new
