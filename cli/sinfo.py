@@ -19,7 +19,7 @@ from gsched_cli.fields_node import (
 )
 from gsched_cli.nodeview import NodeView, node_views
 from gsched_cli.sinfo_options import NAME, Wanted, read_options
-from gsched_cli.stop import Stop, asking, cluster_config
+from gsched_cli.stop import Stop, again_and_again, asking, cluster_config, own_cluster
 from gsched_cli.text import date_line
 
 #: "#" stands for the width of the longest partition or node name
@@ -39,11 +39,8 @@ def run(
     """The command; returns its exit code."""
     try:
         wanted = read_options(argv, env, streams, reader)
-        while True:
-            _report(wanted, env, streams, reader)
-            if not wanted.iterate:
-                return 0
-            _pause(wanted, streams)
+        again_and_again(wanted.iterate, streams, lambda: _report(wanted, env, streams, reader))
+        return 0
     except getopt_long.OptionError as problem:
         streams.stderr.write(f'{NAME}: {problem}\nTry "{NAME} --help" for more information\n')
         return 1
@@ -63,7 +60,9 @@ def _report(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Re
     rows_of = asking(lambda: reader.nodes(NodeQuery()), "slurm_load_partitions:")
     now = reader.now()
     if wanted.cluster:
-        out.write(f"CLUSTER: {_cluster(wanted.cluster, reader)}\n")
+        out.write(
+            f"CLUSTER: {own_cluster(wanted.cluster, reader, NAME, 'slurm_load_partitions:')}\n"
+        )
     if wanted.iterate or (wanted.wide and wanted.header):
         out.write(date_line(now))
     if wanted.reservations:
@@ -164,22 +163,6 @@ def _passes(node: NodeView, wanted: Wanted) -> bool:
             node.base == "DOWN" or not {"DRAIN", "FAIL"}.isdisjoint(node.flags)
         )
     return True
-
-
-def _cluster(text: str, reader: Reader) -> str:
-    own = asking(reader.status, "slurm_load_partitions:").cluster_name
-    for name in text.split(","):
-        if name.lower() not in ("all", own.lower()):
-            raise Stop(1, f"{NAME}: error: No cluster '{name}' known by database.\n")
-    return own
-
-
-def _pause(wanted: Wanted, streams: Streams) -> None:
-    import time
-
-    streams.stdout.write("\n")
-    streams.stdout.flush()
-    time.sleep(wanted.iterate)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from gsched_cli.fields_job import job_table
 from gsched_cli.jobquery import load_jobs, when_looked_at
 from gsched_cli.jobview import BITSTR_LEN, JobView
 from gsched_cli.squeue_options import NAME, Wanted, array_tasks, number, read_options
-from gsched_cli.stop import Stop, asking
+from gsched_cli.stop import Stop, again_and_again, own_cluster
 from gsched_cli.text import date_line
 
 DEFAULT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
@@ -33,11 +33,8 @@ def run(
     """The command; returns its exit code."""
     try:
         wanted = read_options(argv, env, streams, reader)
-        while True:
-            _report(wanted, env, streams, reader)
-            if not wanted.iterate:
-                return 0
-            _pause(wanted, streams)
+        again_and_again(wanted.iterate, streams, lambda: _report(wanted, env, streams, reader))
+        return 0
     except getopt_long.OptionError as problem:
         streams.stderr.write(f'{NAME}: {problem}\nTry "{NAME} --help" for more information\n')
         return 1
@@ -59,7 +56,7 @@ def _report(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Re
     out = streams.stdout
     cluster = ""
     if wanted.cluster:
-        cluster = _cluster(wanted.cluster, reader)
+        cluster = own_cluster(wanted.cluster, reader, NAME, "slurm_load_jobs error:")
         out.write(f"CLUSTER: {cluster}\n")
     if wanted.iterate or (wanted.wide and wanted.header):
         out.write(date_line(now))
@@ -213,23 +210,6 @@ def _node_names(view: JobView) -> list[str]:
     from gsched.hostlist import expand
 
     return expand(view.node_text)
-
-
-def _cluster(text: str, reader: Reader) -> str:
-    """-M: this cluster is the only one there is."""
-    own = asking(reader.status, "slurm_load_jobs error:").cluster_name
-    for name in text.split(","):
-        if name.lower() not in ("all", own.lower()):
-            raise Stop(1, f"{NAME}: error: No cluster '{name}' known by database.\n")
-    return own
-
-
-def _pause(wanted: Wanted, streams: Streams) -> None:
-    import time
-
-    streams.stdout.write("\n")
-    streams.stdout.flush()
-    time.sleep(wanted.iterate)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from gsched.config import Config
-    from gsched_cli.common import Reader
+    from gsched_cli.common import Reader, Streams
 
 UNREACHABLE = "Unable to contact slurm controller (connect failure)"
 
@@ -44,3 +44,25 @@ def cluster_config(reader: Reader, name: str) -> Config:
         return reader.config()
     except (ConfigError, OSError) as problem:
         raise Stop(1, f"{name}: fatal: {problem}\n") from None
+
+
+def own_cluster(text: str, reader: Reader, name: str, prefix: str) -> str:
+    """The cluster's name for a list given with -M: this cluster is the only one there is; Stop of
+    command `name` where another is named."""
+    own = asking(reader.status, prefix).cluster_name
+    for word in text.split(","):
+        if word.lower() not in ("all", own.lower()):
+            raise Stop(1, f"{name}: error: No cluster '{word}' known by database.\n")
+    return own
+
+
+def again_and_again(seconds: int, streams: Streams, report: Callable[[], None]) -> None:
+    """Reports once, or with -i every so many seconds with an empty line between."""
+    import time
+
+    report()
+    while seconds:
+        streams.stdout.write("\n")
+        streams.stdout.flush()
+        time.sleep(seconds)
+        report()
