@@ -1,0 +1,98 @@
+"""What jobs hold: the core's allocations, CPU ids and licences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from gsched import _core
+from gsched.cluster.nodes import Nodes
+from gsched.cpuset import pick_cpus
+from gsched.licenses import Licenses
+from gsched.model import Job, NodeAlloc, Phase
+
+
+class Allocations:
+    """Shares of nodes by job."""
+
+    def __init__(
+        self, nodes: Nodes, core: _core.Core, licenses: Licenses, new_key: Callable[[], int]
+    ) -> None:
+        self._nodes = nodes
+        self._core = core
+        self._licenses = licenses
+        self._new_key = new_key
+        #: job id -> key of its allocation in the core
+        self._key: dict[int, int] = {}
+
+    def restore(self, job: Job) -> None:
+        """Takes over what a loaded job holds, as it is recorded."""
+        open_parts = [
+            p for p in job.alloc if p.phase < Phase.RELEASED and p.node in self._nodes.index
+        ]
+        key = self._new_key()
+        self._core.allocate(
+            key,
+            [(self._nodes.index[p.node], p.cpus, p.mem_mb, p.gpus, p.tasks) for p in open_parts],
+            job.end_time if not job.finished else 0,
+            adopt=True,
+        )
+        self._key[job.id] = key
+        for part in open_parts:
+            self._nodes.free_cpus[self._nodes.index[part.node]] &= ~part.cpu_ids
+        self._licenses.take(job.id, job.licenses_alloc)
+
+    def take_licenses(self, job: Job) -> str:
+        """Those that a job which starts holds until `release`."""
+        return self._licenses.take(job.id, job.spec.licenses)
+
+    def assign_cpus(self, job: Job, alloc: Iterable[NodeAlloc]) -> None:
+        """Chooses the CPUs for shares that the core has set aside by number."""
+        for part in alloc:
+            i = self._nodes.index[part.node]
+            cores = self._nodes.gpu_cores(part)
+            conf = self._nodes.config.nodes[part.node]
+            part.cpu_ids = pick_cpus(
+                self._nodes.free_cpus[i],
+                part.cpus,
+                conf.cpus,
+                conf.sockets,
+                conf.threads_per_core,
+                cores,
+            )
+            self._nodes.free_cpus[i] &= ~part.cpu_ids
+
+    def release_node(self, job_id: int, part: NodeAlloc) -> None:
+        """One node of an allocation is free again."""
+        key = self._key.get(job_id)
+        if key is None:
+            return
+        i = self._nodes.index[part.node]
+        self._core.release_node(key, i)
+        self._nodes.free_cpus[i] |= part.cpu_ids
+        if not self._core.allocation(key):
+            del self._key[job_id]
+
+    def bind(self, job_id: int, key: int) -> None:
+        """What a pass has set aside under `key` is the job's from now on."""
+        self._key[job_id] = key
+
+    def give_back(self, key: int) -> None:
+        """What a pass has set aside under `key` is not wanted."""
+        self._core.release(key)
+
+    def release(self, job_id: int) -> None:
+        """Nothing is held for the job any more (its shares were released one by one before)."""
+        self._licenses.give(job_id)
+        key = self._key.pop(job_id, None)
+        if key is not None and self._core.allocation(key):
+            self._core.release(key)
+
+    def set_end(self, job: Job) -> None:
+        """A running job's expected end has changed."""
+        key = self._key.get(job.id)
+        if key is not None:
+            self._core.set_end(key, job.end_time)
+
+    def held(self) -> Iterator[tuple[int, int]]:
+        """(job id, key in the core) of all that hold something."""
+        yield from self._key.items()

@@ -1,0 +1,139 @@
+"""The live cluster: names and records on one side, the core's numbers on the other.
+
+The only owner of a core. Pure: it is told what changes and asked what fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gsched import _core, forecast
+from gsched.cluster.allocations import Allocations
+from gsched.cluster.nodes import Nodes
+from gsched.cluster.queue import Queue
+from gsched.cluster.requests import Requests
+from gsched.cluster.verdicts import Verdicts
+from gsched.config import Config
+from gsched.licenses import Licenses
+from gsched.model import Job, NodeAlloc, Placement, Plan, Shape
+from gsched.together import Together
+
+
+class Cluster:
+    """Nodes, partitions and the queue, bound to a core.
+
+    Cost: constructing takes a few us per node; every other call is constant or says otherwise.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._core = _core.Core(max(1, len(config.nodes)))
+        self._together = Together(self._core, len(config.nodes))
+        self._licenses = Licenses(self._core, config.licenses)
+        self._nodes = Nodes(config, self._core, self._together)
+        self._requests = Requests(self._nodes, self._core, self._together)
+        self._queue = Queue(self._nodes, self._requests, self._core, self._together, self._licenses)
+        self._allocations = Allocations(
+            self._nodes, self._core, self._licenses, self._queue.new_key
+        )
+        self._verdicts = Verdicts(self._nodes, self._queue, self._core)
+
+        # What one of the parts does alone, under the names that the ledger knows.
+        self.never = self._requests.never
+        self.never_together = self._requests.never_together
+        self.node_changed = self._nodes.changed
+        self.used = self._nodes.used
+        self.gpu_types = self._nodes.gpu_types
+        self.set_throttle = self._queue.set_throttle
+        self.due = self._queue.due
+        self.restore = self._allocations.restore
+        self.take_licenses = self._allocations.take_licenses
+        self.assign_cpus = self._allocations.assign_cpus
+        self.release_node = self._allocations.release_node
+        self.bind = self._allocations.bind
+        self.give_back = self._allocations.give_back
+        self.release = self._allocations.release
+        self.set_end = self._allocations.set_end
+
+    def set_usable(self, name: str, usable: bool) -> None:
+        """Whether new work may go to a node."""
+        self._nodes.set_usable(name, usable)
+        self._verdicts.usable_changed(name)
+
+    def queue_job(self, job: Job) -> None:
+        """Puts a pending job into the queue, or anew after it changed. An array that is still
+        together has a row for each of its next tasks. Cost: its rows."""
+        self.unqueue(job.id)
+        self._queue.add(job)
+        self._verdicts.parked(job.id)
+
+    def unqueue(self, job_id: int) -> None:
+        """Takes a job out of the queue, if it is there."""
+        self._verdicts.forget(job_id, self._queue.remove(job_id))
+
+    def queued(self, job_id: int) -> bool:
+        return job_id in self._queue
+
+    # ---- decisions --------------------------------------------------------------------------
+
+    def schedule(self, now: int, max_starts: int, max_test: int = 0) -> Plan:
+        """One pass: what starts now (already set aside under each job), and which verdicts
+        changed. Cost: see Core.schedule, and ~1 us for each start and changed verdict."""
+        queue = self._together if len(self._together) else self._core
+        if len(self._licenses):
+            blocked = self._licenses.blocked(now)
+            self._together.barred = blocked[1]
+            decided = self._licenses.schedule(queue, blocked, now, max_starts, max_test)
+        else:
+            self._together.barred = set()
+            decided = queue.schedule(now, max_starts, max_test)
+        starts: list[Placement] = []
+        for start in decided.starts:
+            job_id, partition = self._queue.row.pop(start.key)
+            starts.append(
+                Placement(job_id, partition, self._nodes.shares(start.placement), start.key)
+            )
+        for key, code in decided.changed:
+            if code != _core.STARTED:
+                self._verdicts.add(key, code)
+        estimates = {r.key: r for r in decided.reservations}
+        verdicts = self._verdicts.tell(estimates, now)
+        return Plan(
+            starts=starts,
+            verdicts=verdicts,
+            wake_at=self._queue.next_begin(),
+            complete=not decided.more and not len(self._verdicts),
+        )
+
+    def forecast(
+        self, components: Sequence[tuple[Shape, Sequence[str]]], now: int, ends: dict[int, int]
+    ) -> tuple[int, list[tuple[str, list[NodeAlloc]]]] | None:
+        """(when, partition and shares of each) of the first moment at which all components have
+        room at once; None if the nodes that are up never have it. `ends`: job -> its end, 0 none.
+        Nothing is changed. Cost: a copy of the cluster, and a placement per running job."""
+        core = self._together.copy()
+        running = []
+        for job_id, key in self._allocations.held():
+            held = self._core.allocation(key)
+            shares = [(node, cpus, mem, gpus, tasks) for node, cpus, tasks, mem, gpus in held]
+            core.allocate(key, shares, adopt=True)
+            running.append((key, ends.get(job_id, 0)))
+        wanted = [
+            tuple(self._requests.words(shape, name) for name in names)
+            for shape, names in components
+        ]
+        found = forecast.earliest(core, wanted, now, running)
+        if found is None:
+            return None
+        return found.at, [
+            (components[i][1][choice], self._nodes.shares(placement))
+            for i, (choice, placement) in enumerate(found.places)
+        ]
+
+    def check(self) -> None:
+        """Recounts the core; AssertionError at the first contradiction. For the tests."""
+        self._core.check()
+        for i, name in enumerate(self._nodes.names):
+            conf = self.config.nodes[name]
+            busy = conf.cpus - self._nodes.free_cpus[i].bit_count()
+            assert self.used(name)[0] == busy, f"{name}: {busy} CPU ids are in use"

@@ -1,0 +1,154 @@
+"""The nodes of the live cluster: names on one side, the core's numbers and bits on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gsched import _core
+from gsched.bits import bits, symmetric
+from gsched.config import Config, NodeConfig
+from gsched.model import Node, NodeAlloc
+from gsched.together import Together
+
+#: kinds of nodes (links and NUMA domains) whose words for the core are kept
+KINDS = 4096
+
+
+class Nodes:
+    """Nodes, partitions, features and GPU types as the core numbers them.
+
+    Cost: constructing takes a few us per node; other calls are constant.
+    """
+
+    def __init__(self, config: Config, core: _core.Core, together: Together) -> None:
+        self.config = config
+        self._core = core
+        self._together = together
+        self.names = list(config.nodes)
+        self.index = {name: i for i, name in enumerate(self.names)}
+        self.partition_bit = {name: bit for bit, name in enumerate(config.partitions)}
+        self._feature_bit: dict[str, int] = {}
+        self._type_id: dict[str, int] = {}
+        self._partitions_of = self._partition_masks()
+        self.partition_cpus = {
+            name: sum(config.nodes[node].cpus for node in part.nodes)
+            for name, part in config.partitions.items()
+        }
+        #: CPU ids that no job holds, per node
+        self.free_cpus: list[int] = []
+        self._gpu_type: list[list[str]] = [[] for _ in self.names]
+        self._gpu_cores: list[list[str]] = [[] for _ in self.names]
+        #: links and NUMA domains as nodes report them -> the same as the core has them: a large
+        #: cluster has few kinds of nodes
+        self._wirings: dict[object, tuple[int, list[list[int]], list[int]]] = {}
+        for conf in config.nodes.values():
+            self.free_cpus.append((1 << conf.cpus) - 1)
+            for feature in conf.features:
+                self._feature_bit.setdefault(feature, len(self._feature_bit))
+
+    def _partition_masks(self) -> list[int]:
+        masks = [0] * len(self.names)
+        for name, part in self.config.partitions.items():
+            bit = 1 << self.partition_bit[name]
+            for node in part.nodes:
+                masks[self.index[node]] |= bit
+        return masks
+
+    def changed(self, node: Node) -> None:
+        """Takes a node's GPUs (as registered, else as configured) and its description over.
+        It is unusable until `set_usable`, if it was so before."""
+        i = self.index[node.name]
+        conf = self.config.nodes[node.name]
+        if node.gpus:
+            types = [gpu.type for gpu in node.gpus]
+            wiring = self._wiring([gpu.links for gpu in node.gpus], [g.numa for g in node.gpus])
+            ok = sum(1 << bit for bit, gpu in enumerate(node.gpus) if not gpu.fault)
+            self._gpu_cores[i] = [gpu.cores for gpu in node.gpus]
+        else:
+            types = [kind for kind, count in conf.gpu_types.items() for _ in range(count)]
+            wiring = self._wiring([[] for _ in types], [-1] * len(types))
+            ok = (1 << len(types)) - 1
+            self._gpu_cores[i] = [""] * len(types)
+        if node.no_gpus:
+            ok = 0
+        self._gpu_type[i] = types
+        by_type: dict[int, int] = {}
+        for bit, kind in enumerate(types):
+            number = self.type_id(kind)
+            by_type[number] = by_type.get(number, 0) | 1 << bit
+        cls, links, numa = wiring
+        description: dict[str, Any] = {
+            "cpus": conf.cpus,
+            "mem_mb": conf.real_memory,
+            "gpu_type_masks": tuple(by_type.items()),
+            "gpu_ok_mask": ok,
+            "partitions": self._partitions_of[i],
+            "features": self._features(conf),
+            "weight": conf.weight,
+            "threads": conf.threads_per_core,
+        }
+        usable = self._core.node(i).usable and node.flags == 0
+        self._core.set_node(i, cls=cls, usable=usable, **description)
+        self._together.describe(i, cls, links, numa, description)
+
+    def _wiring(
+        self, rows: list[list[int]], numa: list[int]
+    ) -> tuple[int, list[list[int]], list[int]]:
+        """(class, links, NUMA domains) of a node with these links, none where a row is empty."""
+        key = (tuple(map(tuple, rows)), tuple(numa))
+        found = self._wirings.get(key)
+        if found is None:
+            links = symmetric([list(row) or [0] * len(rows) for row in rows])
+            if len(self._wirings) >= KINDS:
+                self._wirings.clear()
+            found = (self._core.define_class(links, numa), links, numa)
+            self._wirings[key] = found
+        return found
+
+    def _features(self, conf: NodeConfig) -> int:
+        return sum(1 << self._feature_bit[name] for name in set(conf.features))
+
+    def feature_bit(self, name: str) -> int:
+        """The feature's bit; one that no node has where the name is unknown."""
+        return self._feature_bit.get(name, 255)
+
+    def type_id(self, name: str) -> int:
+        """The number of a GPU type, a new one where the name is."""
+        return self._type_id.setdefault(name, len(self._type_id))
+
+    def set_usable(self, name: str, usable: bool) -> None:
+        """Whether new work may go there."""
+        self._core.set_usable(self.index[name], usable)
+        self._together.usable_changed()
+
+    def usable(self, name: str) -> bool:
+        """Whether new work may go there."""
+        return self._core.node(self.index[name]).usable
+
+    def used(self, name: str) -> tuple[int, int, int]:
+        """(CPUs, MB, GPU bitmap) that jobs hold on a node."""
+        i = self.index[name]
+        conf = self.config.nodes[name]
+        state = self._core.node(i)
+        return conf.cpus - state.free_cpus, conf.real_memory - state.free_mem_mb, state.used_gpus
+
+    def gpu_cores(self, part: NodeAlloc) -> list[str]:
+        """The CPU lists near each GPU of a share, "" where it is not known."""
+        near = self._gpu_cores[self.index[part.node]]
+        return [near[bit] for bit in bits(part.gpus) if bit < len(near)]
+
+    def gpu_types(self, alloc: Iterable[NodeAlloc]) -> dict[str, int]:
+        """GPUs of an allocation by type."""
+        found: dict[str, int] = {}
+        for part in alloc:
+            types = self._gpu_type[self.index[part.node]]
+            for bit in bits(part.gpus):
+                found[types[bit]] = found.get(types[bit], 0) + 1
+        return found
+
+    def shares(self, placement: _core.Placement) -> list[NodeAlloc]:
+        return [
+            NodeAlloc(self.names[node], cpus, tasks, mem, gpus)
+            for node, cpus, tasks, mem, gpus in placement.nodes
+        ]

@@ -1,0 +1,223 @@
+"""The waiting jobs as rows of the core's queue."""
+
+from __future__ import annotations
+
+import heapq
+
+from gsched import _core, access, dependency
+from gsched.cluster.nodes import Nodes
+from gsched.cluster.requests import Requests
+from gsched.licenses import LicenseError, Licenses
+from gsched.licenses import parse as parse_licenses
+from gsched.model import Hold, Job
+from gsched.taskset import TaskSet
+from gsched.together import Component, Row, Together
+
+#: rows of the queue for the tasks of one array: so many of them may start in one pass
+ARRAY_ROWS = 128
+
+
+class Queue:
+    """Jobs by their rows: one for each partition, and for each of an array's next tasks."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        requests: Requests,
+        core: _core.Core,
+        together: Together,
+        licenses: Licenses,
+    ) -> None:
+        self._config = nodes.config
+        self._requests_of = requests
+        self._core = core
+        self._together = together
+        self._licenses = licenses
+        #: key of a row -> (job id, partition); job id -> its keys
+        self.row: dict[int, tuple[int, str]] = {}
+        self._rows: dict[int, list[int]] = {}
+        self._last_key = 0
+        #: job id -> request classes it holds a reference to, one for each partition
+        self._requests: dict[int, list[int]] = {}
+        #: job id -> its time limit in seconds
+        self._limit: dict[int, int] = {}
+        #: job id -> the nodes it names, for jobs in the queue that name any
+        self._named: dict[int, tuple[str, ...]] = {}
+        #: job id -> reason word while its rows are held
+        self.parked: dict[int, str] = {}
+        #: array id -> group in the core, for its throttle; groups that may be used again
+        self._group: dict[int, int] = {}
+        #: job id -> group of its rows where several partitions would each start it
+        self._unit: dict[int, int] = {}
+        self._groups = 0
+        self._spare_groups: list[int] = []
+        #: begin times to come
+        self._begins: list[int] = []
+
+    def new_key(self) -> int:
+        """A key that no row and no allocation of the core has."""
+        self._last_key += 1
+        return self._last_key
+
+    def add(self, job: Job) -> None:
+        """Puts a pending job into the queue, where it is not (see remove). An array that is still
+        together has a row for each of its next tasks. Cost: its rows."""
+        tasks = len(TaskSet.parse(job.array_pending)) if job.array_pending else 1
+        rows: list[int] = []
+        places: list[Row] = []
+        requests: list[int] = []
+        parked = ""
+        partitions = job.spec.partitions or (job.partition,)
+        unit = -1
+        if len(partitions) > 1:
+            # A pass may find room for it in each of them: it starts once.
+            unit = self._unit[job.id] = self._new_group(tasks)
+        for partition in partitions:
+            try:
+                req = self._requests_of.acquire(job.spec.shape, partition)
+            except (ValueError, KeyError):
+                # The configuration changed under the job: it waits, and says why.
+                req = int(self._core.request())
+                why, tier = "BadConstraints", 0
+            else:
+                why = self._why_parked(job, partition)
+                tier = self._config.partitions[partition].priority_tier
+            requests.append(req)
+            if not rows:
+                parked = why
+            for _ in range(1 if why else min(tasks, ARRAY_ROWS)):
+                key = self.new_key()
+                place = (tier * (1 << 40) + job.priority, job.id, job.time_limit, job.spec.begin)
+                self._core.queue_add(
+                    key,
+                    req,
+                    *place,
+                    held=1 if why else 0,
+                    group=self._group.get(job.array_job_id, -1) if job.array_job_id else -1,
+                    unit=unit,
+                )
+                self.row[key] = (job.id, partition)
+                rows.append(key)
+                if job.het_job_id:
+                    places.append(Row(key, req, place, unit))
+        if parked:
+            self.parked[job.id] = parked
+        if job.spec.shape.nodelist:
+            self._named[job.id] = job.spec.shape.nodelist
+        if job.spec.begin:
+            heapq.heappush(self._begins, job.spec.begin)
+        self._rows[job.id] = rows
+        self._limit[job.id] = job.time_limit
+        self._requests[job.id] = requests
+        if job.het_job_id:
+            wanted = (
+                ()
+                if parked
+                else tuple(self._requests_of.words(job.spec.shape, p) for p in partitions)
+            )
+            component = Component(job.id, places, parked, wanted)
+            self._together.add(job.het_job_id, job.het_size, component)
+        if job.spec.licenses and not parked:
+            self._queue_licenses(job, rows)
+
+    def _queue_licenses(self, job: Job, rows: list[int]) -> None:
+        try:
+            choices = parse_licenses(job.spec.licenses)
+        except LicenseError:
+            return
+        by_partition: dict[str, list[int]] = {}
+        for key in rows:
+            by_partition.setdefault(self.row[key][1], []).append(key)
+        row_lists = list(by_partition.values())
+        self._licenses.add(job.id, choices, row_lists, job.priority, job.spec.begin)
+
+    def _why_parked(self, job: Job, partition: str) -> str:
+        if job.held:
+            if job.reason:
+                return job.reason
+            return "JobHeldUser" if job.held == Hold.USER else "JobHeldAdmin"
+        if job.deps:
+            return "DependencyNeverSatisfied" if dependency.failed(job.deps) else "Dependency"
+        part = self._config.partitions[partition]
+        if part.state == "DOWN":
+            return "PartitionDown"
+        if part.state == "INACTIVE":
+            return "PartitionInactive"
+        if part.max_time and (not job.time_limit or job.time_limit > part.max_time):
+            return "PartitionTimeLimit"
+        if self._requests_of.too_big(job.spec.shape, partition):
+            return "PartitionConfig"
+        return access.barred(part, job.spec)
+
+    def remove(self, job_id: int) -> list[int]:
+        """Takes a job out of the queue, if it is there; its keys."""
+        keys = self._rows.pop(job_id, [])
+        for key in keys:
+            # A row that was started has left the core's queue and this table already.
+            if self.row.pop(key, None) is not None:
+                self._core.queue_remove(key)
+        self.parked.pop(job_id, None)
+        self._named.pop(job_id, None)
+        self._together.remove(job_id)
+        self._licenses.remove(job_id)
+        self._limit.pop(job_id, None)
+        for req in self._requests.pop(job_id, ()):
+            self._core.drop_request(req)
+        unit = self._unit.pop(job_id, -1)
+        if unit >= 0:
+            self._spare_groups.append(unit)
+        return keys
+
+    def __contains__(self, job_id: int) -> bool:
+        return job_id in self._rows
+
+    def set_throttle(self, array_id: int, left: int | None) -> None:
+        """How many tasks of an array may still start; None: any number. Its jobs must be queued
+        anew when that begins or ends to be limited."""
+        group = self._group.get(array_id)
+        if left is None:
+            if group is not None:
+                del self._group[array_id]
+                self._spare_groups.append(group)
+            return
+        if group is None:
+            self._group[array_id] = self._new_group(left)
+        else:
+            self._core.set_group(group, left)
+
+    def _new_group(self, left: int) -> int:
+        if self._spare_groups:
+            group = self._spare_groups.pop()
+        else:
+            group = self._groups
+            self._groups += 1
+        self._core.set_group(group, left)
+        return group
+
+    def due(self, now: int) -> bool:
+        """Whether a begin time has come since the last call."""
+        due = False
+        while self._begins and self._begins[0] <= now:
+            heapq.heappop(self._begins)
+            due = True
+        return due
+
+    def next_begin(self) -> int:
+        """The next begin time to come; 0: none."""
+        return self._begins[0] if self._begins else 0
+
+    def first_row(self, job_id: int) -> int:
+        """The row that speaks for the job: the first that has not been started."""
+        return next((key for key in self._rows[job_id] if key in self.row), 0)
+
+    def requests(self, job_id: int) -> list[int]:
+        """Its request classes, one for each of its partitions."""
+        return self._requests[job_id]
+
+    def limit(self, job_id: int) -> int:
+        """Its time limit in seconds, 0: none."""
+        return self._limit[job_id]
+
+    def named(self, job_id: int) -> tuple[str, ...]:
+        """The nodes that it names."""
+        return self._named.get(job_id, ())

@@ -1,0 +1,158 @@
+"""What jobs ask for, in the core's words; and what a cluster can never hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gsched import _core, features, nodepolicy
+from gsched.cluster.nodes import Nodes
+from gsched.model import Shape
+from gsched.together import Together
+
+#: request classes kept in the core's words: of 100,000 jobs most ask for what another asks for
+REMEMBERED = 4096
+
+#: what a configuration lacks for good -> Slurm's remark at submission
+_NOTES = {
+    "cpus": "CPU count per node can not be satisfied",
+    "memory": "Memory specification can not be satisfied",
+}
+
+
+class Requests:
+    """Shapes and partitions as request classes of the core."""
+
+    def __init__(self, nodes: Nodes, core: _core.Core, together: Together) -> None:
+        self._nodes = nodes
+        self._config = nodes.config
+        self._core = core
+        self._together = together
+        #: requests in the core's words, as this configuration has them
+        self._wanted: dict[tuple[Shape, str], dict[str, Any]] = {}
+
+    def acquire(self, shape: Shape, partition: str) -> int:
+        """The core's request class for a shape in a partition. ValueError for what cannot be."""
+        return int(self._core.request(**self.words(shape, partition)))
+
+    def words(self, shape: Shape, partition: str) -> dict[str, Any]:
+        """The arguments of Core.request. Cost: a look-up, for a shape seen before."""
+        wanted = self._wanted.get((shape, partition))
+        if wanted is None:
+            wanted = self._translate(shape, partition)
+            if len(self._wanted) >= REMEMBERED:
+                self._wanted.clear()
+            self._wanted[shape, partition] = wanted
+        return wanted
+
+    def _translate(self, shape: Shape, partition: str) -> dict[str, Any]:
+        """The request in the core's words."""
+        part = self._config.partitions[partition]
+        include = [self._nodes.index[name] for name in shape.nodelist]
+        min_nodes = max(1, shape.min_nodes, len(include), part.min_nodes)
+        max_nodes = shape.max_nodes
+        if max_nodes:
+            max_nodes = max(max_nodes, min_nodes)
+        per_node, per_task, total = shape.gpus_per_node, shape.gpus_per_task, shape.gpus_total
+        if shape.gpus_per_socket and not per_node:
+            per_node = shape.gpus_per_socket * max(1, shape.sockets_per_node)
+        ntasks = shape.ntasks
+        if total and per_node:
+            # So many GPUs at so many a node is a number of nodes.
+            min_nodes = max_nodes = max(min_nodes, -(-total // per_node))
+            total = 0
+        elif total and per_task:
+            ntasks = ntasks or total // per_task
+            total = 0
+        if not ntasks and not shape.ntasks_per_node and per_task:
+            ntasks = min_nodes
+        gpus = per_node or per_task or total
+        alternatives = [
+            sum(1 << self._nodes.feature_bit(name) for name in option)
+            for option in features.parse(shape.features)
+        ]
+        kind = -1
+        if shape.gpu_type:
+            kind = self._nodes.type_id(shape.gpu_type)
+        return {
+            "partition": self._nodes.partition_bit[partition],
+            "features_any": tuple(alternatives),
+            "min_nodes": min_nodes,
+            "max_nodes": max_nodes,
+            # Not a wish of the job: without -N it gets as few nodes as hold it.
+            "cap_nodes": max(part.max_nodes, min_nodes) if part.max_nodes else 0,
+            "ntasks": ntasks,
+            "cpus_per_task": shape.cpus_per_task,
+            "min_cpus_node": shape.min_cpus_node,
+            "ntasks_per_node": shape.ntasks_per_node,
+            "mem_per_node_mb": -1 if shape.mem_per_node is None else shape.mem_per_node,
+            "mem_per_cpu_mb": shape.mem_per_cpu or 0,
+            "mem_per_gpu_mb": (shape.mem_per_gpu or 0) if gpus else 0,
+            "gpus_per_node": per_node,
+            "gpus_per_task": per_task,
+            "gpus_total": max(total, min_nodes) if total else 0,
+            "cpus_per_gpu": shape.cpus_per_gpu if gpus else 0,
+            "gpu_type": kind,
+            "exclusive": shape.exclusive > 0 or part.oversubscribe == "EXCLUSIVE",
+            "overcommit": shape.overcommit,
+            "threads_per_core": shape.threads_per_core,
+            "policy": nodepolicy.chosen(part, self._config),
+            "nodelist": tuple(include),
+            "exclude": tuple(self._nodes.index[n] for n in shape.exclude if n in self._nodes.index),
+        }
+
+    def never(self, shape: Shape, partitions: Sequence[str]) -> list[str] | None:
+        """None if some partition could hold it with every node free and up, or if only its number
+        of nodes or CPUs is beyond the partition (Slurm keeps those jobs waiting); else Slurm's
+        remarks on why not. Cost: nodes, once per class and change of configuration."""
+        notes: list[str] = []
+        for partition in partitions:
+            try:
+                req = self.acquire(shape, partition)
+            except ValueError:
+                continue
+            try:
+                refusal = self._core.can_ever(req)
+                if refusal is None or self.too_big(shape, partition):
+                    return None
+                for reason in refusal.reasons:
+                    text = _NOTES.get(reason.what)
+                    if reason.never and text and text not in notes:
+                        notes.append(text)
+            finally:
+                self._core.drop_request(req)
+        return notes
+
+    def never_together(self, components: Sequence[tuple[Shape, Sequence[str]]]) -> bool:
+        """Whether the empty cluster has no room for all components of a heterogeneous job at once.
+        One that waits alone, being too large for its partition, is let pass as `never` does.
+        Cost: as `never`."""
+        for shape, partitions in components:
+            if all(self.too_big(shape, partition) for partition in partitions):
+                return False
+        return self._together.never(
+            [tuple(self.words(shape, name) for name in names) for shape, names in components]
+        )
+
+    def too_big(self, shape: Shape, partition: str) -> bool:
+        """Whether only the number of nodes or CPUs is too much: one node's share would fit."""
+        part = self._config.partitions[partition]
+        cpus = self._nodes.partition_cpus[partition]
+        tasks = max(shape.ntasks, shape.min_nodes * max(1, shape.ntasks_per_node))
+        most = min(len(part.nodes), part.max_nodes or len(part.nodes))
+        if shape.min_nodes <= most and tasks * shape.cpus_per_task <= cpus:
+            return False
+        one = Shape(
+            **{
+                name: getattr(shape, name)
+                for name in shape.__struct_fields__
+                if name not in ("min_nodes", "max_nodes", "ntasks", "gpus_total")
+            },
+            min_nodes=1,
+            ntasks=min(1, shape.ntasks),
+        )
+        req = self.acquire(one, partition)
+        try:
+            return self._core.can_ever(req) is None
+        finally:
+            self._core.drop_request(req)

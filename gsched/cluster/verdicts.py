@@ -1,0 +1,112 @@
+"""Verdicts of passes on their way to the view: why each job waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gsched import _core
+from gsched.cluster.nodes import Nodes
+from gsched.cluster.queue import Queue
+from gsched.hostlist import compress
+from gsched.licenses import LICENSES
+from gsched.model import Verdict
+
+#: verdict codes of the core -> Slurm's reason word
+_WORDS = {
+    _core.UNTESTED: "None",
+    _core.RESOURCES: "Resources",
+    _core.PRIORITY: "Priority",
+    _core.BEHIND: "Priority",
+    _core.BEGIN: "BeginTime",
+    _core.NODES_DOWN: (
+        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
+        "partitions"
+    ),
+    _core.NEVER: "BadConstraints",
+    _core.GROUP: "JobArrayTaskLimit",
+    LICENSES: "Licenses",
+}
+
+#: verdicts told to the view per pass: the rest follow in the next one, so that a pass over a
+#: long queue does not hold up the loop
+VERDICTS_PER_PASS = 1000
+
+
+class Verdicts:
+    """What changed for waiting jobs and has not been told yet."""
+
+    def __init__(self, nodes: Nodes, queue: Queue, core: _core.Core) -> None:
+        self._nodes = nodes
+        self._queue = queue
+        self._core = core
+        #: rows whose verdict changed
+        self._changed: dict[int, int] = {}
+        #: jobs that were told that a node which they name is away: their row and verdict code
+        self._away_said: dict[int, tuple[int, int]] = {}
+
+    def __len__(self) -> int:
+        """Verdicts to be told."""
+        return len(self._changed)
+
+    def add(self, key: int, code: int) -> None:
+        """A row's verdict changed."""
+        self._changed[key] = code
+
+    def parked(self, job_id: int) -> None:
+        """A job has entered the queue; if it may not start its reason is told."""
+        if job_id in self._queue.parked:
+            self._changed[self._queue.first_row(job_id)] = _core.HELD
+
+    def forget(self, job_id: int, keys: Iterable[int]) -> None:
+        """A job has left the queue."""
+        for key in keys:
+            self._changed.pop(key, None)
+        self._away_said.pop(job_id, None)
+
+    def usable_changed(self, name: str) -> None:
+        """A node went up or down: jobs that name it are told anew."""
+        for job_id, (key, code) in self._away_said.items():
+            if name in self._queue.named(job_id) and key in self._queue.row:
+                self._changed.setdefault(key, code)
+
+    def tell(self, estimates: dict[int, Any], now: int) -> list[Verdict]:
+        """Those that changed, with the reservations by key. Cost: ~1 us each."""
+        verdicts = []
+        # Reservations move at every pass: they are told anew each time.
+        for key in estimates:
+            self._changed[key] = _core.RESOURCES
+        for key in list(self._changed)[:VERDICTS_PER_PASS]:
+            code = self._changed.pop(key)
+            row = self._queue.row.get(key)
+            if row is None or self._queue.first_row(row[0]) != key:
+                continue
+            job_id = row[0]
+            word = self._queue.parked.get(job_id) or _WORDS.get(code, "None")
+            verdict = Verdict(job_id, word)
+            kept = estimates.get(key)
+            if kept is not None and kept.at >= 0:
+                verdict.start = kept.at
+                names = self._nodes.names
+                verdict.nodes = ",".join(names[share[0]] for share in kept.placement.nodes)
+            if code in (_core.RESOURCES, _core.NODES_DOWN, _core.NEVER):
+                verdict.causes = self._causes(job_id, now)
+                away = self._named_away(job_id) if code != _core.NEVER else ""
+                if away:
+                    verdict.reason = f"ReqNodeNotAvail, UnavailableNodes:{away}"
+                    self._away_said[job_id] = key, code
+            verdicts.append(verdict)
+        return verdicts
+
+    def _named_away(self, job_id: int) -> str:
+        """The nodes that a job names and that take no work now, as a host list; "" none."""
+        names = self._queue.named(job_id)
+        indexes = [self._nodes.index[name] for name in names if name in self._nodes.index]
+        away = [self._nodes.names[i] for i in indexes if not self._core.node(i).usable]
+        return compress(away) if away else ""
+
+    def _causes(self, job_id: int, now: int) -> list[tuple[str, int, bool]]:
+        refusal = self._core.place(self._queue.requests(job_id)[0], now, self._queue.limit(job_id))
+        if not isinstance(refusal, _core.Refusal):
+            return []
+        return [(reason.what, reason.nodes, reason.never) for reason in refusal.reasons]
