@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
@@ -56,6 +57,10 @@ ORPHAN_S = 15.0
 #: Seconds that a worker told to end gives its open requests.
 LAST_WORDS_S = 3.0
 _TICK_S = 0.25
+#: no file, or no memory for one, is left
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+#: without room for another file a worker looks for new connections only so often, seconds
+_REST_S = 0.25
 
 
 class Connection:
@@ -121,6 +126,8 @@ class Worker:
         self.malformed = 0
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        #: the listener is not watched until then, for want of files; 0: it is
+        self._rest_until = 0.0
         #: descriptors of the link, and the dial they are of
         self._watched: list[int] = []
         self._watched_dial = 0
@@ -192,6 +199,10 @@ class Worker:
     def _tick(self) -> None:
         self._upstream.expire(self._now)
         self._watch_upstream()
+        if self._rest_until and self._now >= self._rest_until:
+            self._rest_until = 0.0
+            if self._listener is not None:
+                self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._reads.refresh()
         self._accounts.purge(self._now)
         if self._accounting is not None:
@@ -222,7 +233,8 @@ class Worker:
 
     def _stop_listening(self) -> None:
         if self._listener is not None:
-            self._selector.unregister(self._listener)
+            if not self._rest_until:
+                self._selector.unregister(self._listener)
             self._listener.close()
             self._listener = None
 
@@ -233,8 +245,12 @@ class Worker:
             return
         try:
             sock, _ = self._listener.accept()
-        except OSError:
-            # Another worker was faster, the client has gone, or no file is left.
+        except OSError as problem:
+            # Another worker was faster, the client has gone, or no file is left: then the
+            # connection stays to be accepted, and asking again at once would spin.
+            if problem.errno in _NO_ROOM:
+                self._selector.unregister(self._listener)
+                self._rest_until = self._now + _REST_S
             return
         sock.setblocking(False)
         try:
