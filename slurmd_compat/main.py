@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getopt
 import os
 import shutil
 import signal
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gsched import SLURM_VERSION
 from gsched.config import Config, ConfigError, NodeConfig, load_config
 from gsched.config.locate import find_slurm_conf
 from gsched.wire.keys import KeyProblem
@@ -26,7 +24,10 @@ from gsched.wire.process import (
     PidFile,
     ProcessProblem,
     become,
+    flags,
     into_background,
+    leave,
+    nice_value,
     own_directory,
     raise_file_limit,
 )
@@ -77,25 +78,12 @@ class Options:
     nice: int | None = None
 
 
-def _leave(text: str, code: int) -> NoReturn:
-    (sys.stderr if code else sys.stdout).write(text + "\n")
-    sys.exit(code)
-
-
 def parse(argv: list[str]) -> Options:
     """Reads the command line; exits for -h, -V and mistakes (1)."""
     options = Options()
-    long = ["help", "version", "verbose", "conf-server=", "keys=", "systemd"]
-    try:
-        pairs, rest = getopt.gnu_getopt(argv, "bcCd:Df:GhL:Mn:N:svV", long)
-    except getopt.GetoptError as error:
-        _leave(f"slurmd: {error}\n{USAGE}", 1)
-    for name, value in pairs:
+    long = ["verbose", "conf-server=", "keys=", "systemd"]
+    for name, value in flags("slurmd", USAGE, argv, "bcCd:Df:GhL:Mn:N:svV", long):
         match name:
-            case "-V" | "--version":
-                _leave(f"slurm {SLURM_VERSION}", 0)
-            case "-h" | "--help":
-                _leave(USAGE, 0)
             case "-b":
                 options.rebooted = True
             case "-c":
@@ -123,12 +111,7 @@ def parse(argv: list[str]) -> Options:
             case "-v" | "--verbose":
                 options.verbose += 1
             case "-n":
-                try:
-                    options.nice = int(value)
-                except ValueError:
-                    _leave(f"slurmd: invalid nice value {value!r}", 1)
-    if rest:
-        _leave(f"slurmd: unexpected argument {rest[0]!r}\n{USAGE}", 1)
+                options.nice = nice_value("slurmd", value)
     return options
 
 
@@ -298,13 +281,13 @@ def main() -> NoReturn:
     """Entry point of slurmd."""
     options = parse(sys.argv[1:])
     if options.show_hardware:
-        _leave(hardware(), 0)
+        leave(hardware(), 0)
     try:
         config = read_config(options)
         name = node_name(options, config)
         node = config.nodes[name]
         if options.show_gres:
-            _leave(gres(config, node), 0)
+            leave(gres(config, node), 0)
         spool = Path(node.expand(config.slurmd_spool_dir))
         pid_dir = os.path.dirname(node.expand(config.slurmd_pid_file))
         log_file = options.log_file or node.expand(config.slurmd_log_file)
@@ -326,7 +309,7 @@ def main() -> NoReturn:
         level = LEVELS[min(base + options.verbose, len(LEVELS) - 1)]
         log = Log(log_file, level, foreground=options.foreground)
     except (ConfigError, ProcessProblem, KeyProblem, OSError) as error:
-        _leave(f"slurmd: fatal: {error}", 1)
+        leave(f"slurmd: fatal: {error}", 1)
     try:
         serve(options, config, name, spool, log)
     except (ProcessProblem, KeyProblem, SpoolBusy, OSError) as error:

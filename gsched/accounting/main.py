@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import getopt
 import os
 import signal
 import sys
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from gsched import SLURM_VERSION
 from gsched.accounting.place import PlaceError, Settings, enabled, settings
 from gsched.config import Config, ConfigError, load_config
 from gsched.config.locate import find_slurm_conf
@@ -20,7 +18,9 @@ from gsched.wire.process import (
     PidFile,
     ProcessProblem,
     become,
+    flags,
     into_background,
+    leave,
     own_directory,
 )
 
@@ -45,29 +45,14 @@ class Options:
 def parse(argv: list[str]) -> Options:
     """Reads the command line; exits for -h, -V and mistakes (1)."""
     options = Options()
-    try:
-        pairs, rest = getopt.gnu_getopt(argv, "Df:hn:Rsu:vV", ["help", "version"])
-    except getopt.GetoptError as error:
-        _leave(f"slurmdbd: {error}\n{USAGE}", 1)
-    for name, value in pairs:
-        if name in ("-V", "--version"):
-            _leave(f"slurm {SLURM_VERSION}", 0)
-        elif name in ("-h", "--help"):
-            _leave(USAGE, 0)
-        elif name == "-D":
+    for name, value in flags("slurmdbd", USAGE, argv, "Df:hn:Rsu:vV"):
+        if name == "-D":
             options.foreground = True
         elif name == "-v":
             options.verbose += 1
         elif name == "-f":
             options.conf = value
-    if rest:
-        _leave(f"slurmdbd: unexpected argument {rest[0]!r}\n{USAGE}", 1)
     return options
-
-
-def _leave(text: str, code: int) -> NoReturn:
-    (sys.stderr if code else sys.stdout).write(text + "\n")
-    sys.exit(code)
 
 
 def _only_one(config: Config) -> int:
@@ -119,7 +104,7 @@ def main() -> NoReturn:
     try:
         config = load_config(conf)
         if not enabled(config):
-            _leave("slurmdbd: fatal: slurm.conf has no AccountingStorageType", 1)
+            leave("slurmdbd: fatal: slurm.conf has no AccountingStorageType", 1)
         own_directory(config.run_dir, config.slurm_user, 0o755)
         become(config.slurm_user)
         os.umask(0o077)
@@ -134,7 +119,7 @@ def main() -> NoReturn:
         lock = _only_one(config)
         pid_file = PidFile(found.pid_file or os.path.join(config.run_dir, "slurmdbd.pid"))
     except (ConfigError, PlaceError, ProcessProblem, OSError) as error:
-        _leave(f"slurmdbd: fatal: {error}", 1)
+        leave(f"slurmdbd: fatal: {error}", 1)
     try:
         serve(config, found, log.logger)
     except Exception as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import getopt
 import os
 import signal
 import sys
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from gsched import SLURM_VERSION
 from gsched.config import Config, ConfigError, load_config
 from gsched.config.locate import find_slurm_conf
 from gsched.controller.clock import Clock
@@ -33,7 +31,10 @@ from gsched.wire.process import (
     PidFile,
     ProcessProblem,
     become,
+    flags,
     into_background,
+    leave,
+    nice_value,
     own_directory,
     raise_file_limit,
     user_id,
@@ -73,16 +74,8 @@ class Options:
 def parse(argv: list[str]) -> Options:
     """Reads the command line; exits for -h, -V and mistakes (1)."""
     options = Options()
-    try:
-        pairs, rest = getopt.gnu_getopt(argv, "cDf:hiL:n:rRsvV", ["help", "version"])
-    except getopt.GetoptError as error:
-        _leave(f"slurmctld: {error}\n{USAGE}", 1)
-    for name, value in pairs:
+    for name, value in flags("slurmctld", USAGE, argv, "cDf:hiL:n:rRsvV"):
         match name:
-            case "-V" | "--version":
-                _leave(f"slurm {SLURM_VERSION}", 0)
-            case "-h" | "--help":
-                _leave(USAGE, 0)
             case "-D":
                 options.foreground = True
             case "-c":
@@ -98,18 +91,8 @@ def parse(argv: list[str]) -> Options:
             case "-L":
                 options.log_file = value
             case "-n":
-                try:
-                    options.nice = int(value)
-                except ValueError:
-                    _leave(f"slurmctld: invalid nice value {value!r}", 1)
-    if rest:
-        _leave(f"slurmctld: unexpected argument {rest[0]!r}\n{USAGE}", 1)
+                options.nice = nice_value("slurmctld", value)
     return options
-
-
-def _leave(text: str, code: int) -> NoReturn:
-    (sys.stderr if code else sys.stdout).write(text + "\n")
-    sys.exit(code)
 
 
 def log_level(configured: str, verbose: int) -> str:
@@ -261,7 +244,7 @@ def main() -> NoReturn:
         level = log_level(config.slurmctld_debug, options.verbose)
         log = Log(log_file, level, foreground=options.foreground)
     except (ConfigError, ProcessProblem, OSError) as error:
-        _leave(f"slurmctld: fatal: {error}", 1)
+        leave(f"slurmctld: fatal: {error}", 1)
     try:
         serve(options, config, log)
     except CommitFailed as error:

@@ -16,7 +16,6 @@ import time
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from gsched import SLURM_VERSION
 from gsched.config import Config, ConfigError, load_config
 from gsched.config.locate import find_slurm_conf
 from gsched.wire.paths import reachable
@@ -25,7 +24,9 @@ from gsched.wire.process import (
     PidFile,
     ProcessProblem,
     become,
+    flags,
     into_background,
+    leave,
     own_directory,
     raise_file_limit,
 )
@@ -180,30 +181,13 @@ class Parent:
 
 def parse(argv: list[str]) -> Options:
     """Reads the command line; exits for -V, -h and mistakes."""
-    import getopt
-
     options = Options()
-    try:
-        pairs, rest = getopt.getopt(argv, "Df:hvV", ["help", "version"])
-    except getopt.GetoptError as error:
-        _leave(f"gsched-frontend: {error}\n{USAGE}", 1)
-    for name, value in pairs:
-        if name in {"-V", "--version"}:
-            _leave(f"slurm {SLURM_VERSION}", 0)
-        elif name in {"-h", "--help"}:
-            _leave(USAGE, 0)
-        elif name == "-D":
+    for name, value in flags("gsched-frontend", USAGE, argv, "Df:hvV"):
+        if name == "-D":
             options.foreground = True
         elif name == "-f":
             options.conf = value
-    if rest:
-        _leave(f"gsched-frontend: unexpected argument {rest[0]!r}\n{USAGE}", 1)
     return options
-
-
-def _leave(text: str, code: int) -> NoReturn:
-    (sys.stderr if code else sys.stdout).write(text + "\n")
-    sys.exit(code)
 
 
 def main() -> NoReturn:
@@ -223,7 +207,7 @@ def main() -> NoReturn:
         parent = Parent(conf, config, log.logger)
         pid_file = PidFile(os.path.join(config.run_dir, "frontend.pid"))
     except (ConfigError, ProcessProblem, OSError) as error:
-        _leave(f"gsched-frontend: fatal: {error}", 1)
+        leave(f"gsched-frontend: fatal: {error}", 1)
     log.logger.info(f"serving {config.frontend_socket}", workers=parent.count)
     try:
         parent.run()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import getopt
 import os
 import pwd
 import resource
 import sys
 import time
-from collections.abc import MutableMapping
-from typing import Any, TextIO
+from collections.abc import MutableMapping, Sequence
+from typing import Any, NoReturn, TextIO
 
 import structlog
+
+from gsched import SLURM_VERSION
 
 #: Slurm's words for how much is logged, by increasing volume.
 LEVELS = ("quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4")
@@ -21,6 +24,39 @@ _SHOWN = {"critical": "fatal: ", "error": "error: ", "warning": "warning: ", "de
 
 class ProcessProblem(Exception):
     """The process cannot be set up; the text is one sentence."""
+
+
+def leave(text: str, code: int) -> NoReturn:
+    """Ends the process with one text, on stderr if the exit code says failure."""
+    (sys.stderr if code else sys.stdout).write(text + "\n")
+    sys.exit(code)
+
+
+def flags(
+    name: str, usage: str, argv: Sequence[str], short: str, long: Sequence[str] = ()
+) -> list[tuple[str, str]]:
+    """A daemon's command line as (flag, value) pairs, in getopt's words for `short` and `long`.
+    -h, -V and mistakes (1) end the process."""
+    try:
+        pairs, rest = getopt.gnu_getopt(list(argv), short, ["help", "version", *long])
+    except getopt.GetoptError as error:
+        leave(f"{name}: {error}\n{usage}", 1)
+    for flag, _ in pairs:
+        if flag in ("-V", "--version"):
+            leave(f"slurm {SLURM_VERSION}", 0)
+        if flag in ("-h", "--help"):
+            leave(usage, 0)
+    if rest:
+        leave(f"{name}: unexpected argument {rest[0]!r}\n{usage}", 1)
+    return pairs
+
+
+def nice_value(name: str, text: str) -> int:
+    """The number of -n; anything else ends the process."""
+    try:
+        return int(text)
+    except ValueError:
+        leave(f"{name}: invalid nice value {text!r}", 1)
 
 
 def user_id(name: str) -> tuple[int, int]:
