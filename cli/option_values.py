@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gsched import units
+from gsched.model.mailtype import MAIL_WORDS
 from gsched.request import NICE_OFFSET_LIMIT, Options, Refusal
 
 
@@ -188,28 +189,11 @@ def signal(options: Options, text: str, context: Context) -> None:
     options.signal_batch = "B" in flags
 
 
-#: bits of mail_type, as slurm.h names them
-MAIL = {
-    "BEGIN": 0x1,
-    "END": 0x2,
-    "FAIL": 0x4,
-    "REQUEUE": 0x8,
-    "TIME_LIMIT": 0x10,
-    "TIME_LIMIT_90": 0x20,
-    "TIME_LIMIT_80": 0x40,
-    "TIME_LIMIT_50": 0x80,
-    "STAGE_OUT": 0x100,
-    "ARRAY_TASKS": 0x200,
-    "INVALID_DEPEND": 0x400,
-    "ALL": 0x1 | 0x2 | 0x4 | 0x8 | 0x100 | 0x400,
-}
-
-
 def mail_type(options: Options, text: str, context: Context) -> None:
     words = [item.strip().upper() for item in text.split(",")]
     bits = 0
     for item in words:
-        bits |= MAIL.get(item, 0)
+        bits |= MAIL_WORDS.get(item, 0)
     if "NONE" in words:
         bits = 0
     elif not bits:

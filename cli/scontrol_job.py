@@ -6,23 +6,14 @@ from collections.abc import Mapping
 
 from gsched.hostlist import compress
 from gsched.model.job import NodeAlloc
+from gsched.model.mailtype import MAIL_WORDS
 from gsched_cli.fields_job import accrue_time
 from gsched_cli.jobview import JobView, cpu_id_text, exit_text, gres_text
 from gsched_cli.text import duration, megabytes, or_null, timestamp
 
-#: bits of mail_type in the order Slurm lists them
-_MAIL = (
-    (0x400, "INVALID_DEPEND"),
-    (0x1, "BEGIN"),
-    (0x2, "END"),
-    (0x4, "FAIL"),
-    (0x8, "REQUEUE"),
-    (0x100, "STAGE_OUT"),
-    (0x80, "TIME_LIMIT_50"),
-    (0x40, "TIME_LIMIT_80"),
-    (0x20, "TIME_LIMIT_90"),
-    (0x10, "TIME_LIMIT"),
-    (0x200, "ARRAY_TASKS"),
+#: mail types in the order Slurm lists them
+_MAIL = ("INVALID_DEPEND", "BEGIN", "END", "FAIL", "REQUEUE", "STAGE_OUT", "TIME_LIMIT_50") + (
+    *("TIME_LIMIT_80", "TIME_LIMIT_90", "TIME_LIMIT", "ARRAY_TASKS"),
 )
 
 
@@ -119,7 +110,7 @@ def job_lines(view: JobView, env: Mapping[str, str], now: float, detail: int) ->
     if shape.ntasks_per_gpu:
         lines.append(f"NtasksPerTRES={shape.ntasks_per_gpu}")
     if spec.mail_type:
-        kinds = ",".join(name for bit, name in _MAIL if spec.mail_type & bit)
+        kinds = ",".join(name for name in _MAIL if spec.mail_type & MAIL_WORDS[name])
         lines.append(f"MailUser={spec.mail_user or user} MailType={kinds}")
     return lines
 

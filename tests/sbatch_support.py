@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from gsched import request
 from gsched.config import Config, parse_config
 from gsched.model import Job, JobState
 from gsched.wire.messages import (
     BlobQuery,
     Done,
+    Forecast,
     JobQuery,
     JobRows,
     NodeQuery,
@@ -69,6 +72,9 @@ class FakeCluster:
         if problem is not None:
             return Refused(b"", problem.message, problem.code, notes=list(problem.notes))
         self.submitted.append(write)
+        if write.test_only:
+            where = Forecast(int(self.time), 1, "n1", "main")
+            return Done(b"", 1, data=msgspec.json.encode(where))
         return Done(b"", 1, value=len(self.submitted))
 
     def jobs(self, query: JobQuery) -> JobRows:

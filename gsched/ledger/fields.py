@@ -16,6 +16,7 @@ from gsched.errors import message
 from gsched.ledger import depend
 from gsched.ledger.submit import BASIC_PRIORITY, effective_limit
 from gsched.model import Hold, Job, JobState
+from gsched.model.mailtype import MAIL_WORDS
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -26,23 +27,6 @@ ALREADY_FINISHED = "Job has already finished"
 NOT_SUPPORTED = "Requested operation not supported on this system"
 UNSUPPORTED_FIELD = "Update of this parameter is not supported"
 NODE_CONFIG = "Requested node configuration is not available"
-
-#: bits of mail_type, as sbatch sends them
-_MAIL = {
-    "NONE": 0,
-    "BEGIN": 0x1,
-    "END": 0x2,
-    "FAIL": 0x4,
-    "REQUEUE": 0x8,
-    "TIME_LIMIT": 0x10,
-    "TIME_LIMIT_90": 0x20,
-    "TIME_LIMIT_80": 0x40,
-    "TIME_LIMIT_50": 0x80,
-    "STAGE_OUT": 0x100,
-    "ARRAY_TASKS": 0x200,
-    "INVALID_DEPEND": 0x400,
-    "ALL": 0x1 | 0x2 | 0x4 | 0x8 | 0x100 | 0x400,
-}
 
 
 class BadValue(Exception):
@@ -236,9 +220,9 @@ def _admin_comment(edit: Edit, value: str) -> None:
 def _mail_type(edit: Edit, value: str) -> None:
     bits = 0
     for item in value.upper().split(","):
-        if item.strip() not in _MAIL:
+        if item.strip() not in MAIL_WORDS:
             raise BadValue(f"Invalid MailType: {value}")
-        bits |= _MAIL[item.strip()]
+        bits |= MAIL_WORDS[item.strip()]
     edit.job.spec.mail_type = bits
 
 

@@ -15,27 +15,23 @@ from gsched.environment import array_indices, repeats
 from gsched.hostlist import compress
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState
+from gsched.model.mailtype import MailType
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
 
-#: bits of mail_type
-BEGIN, END, FAIL, REQUEUE, TIME_100 = 0x1, 0x2, 0x4, 0x8, 0x10
-TIME_90, TIME_80, TIME_50 = 0x20, 0x40, 0x80
-ARRAY_TASKS, INVALID_DEPEND = 0x200, 0x400
-
-_WORDS = {
-    BEGIN: "Began",
-    END: "Ended",
-    FAIL: "Failed",
-    REQUEUE: "Requeued",
-    TIME_100: "Reached time limit",
-    TIME_90: "Reached 90% of time limit",
-    TIME_80: "Reached 80% of time limit",
-    TIME_50: "Reached 50% of time limit",
-    INVALID_DEPEND: "Invalid dependency",
+_WORDS: dict[int, str] = {
+    MailType.BEGIN: "Began",
+    MailType.END: "Ended",
+    MailType.FAIL: "Failed",
+    MailType.REQUEUE: "Requeued",
+    MailType.TIME_LIMIT: "Reached time limit",
+    MailType.TIME_LIMIT_90: "Reached 90% of time limit",
+    MailType.TIME_LIMIT_80: "Reached 80% of time limit",
+    MailType.TIME_LIMIT_50: "Reached 50% of time limit",
+    MailType.INVALID_DEPEND: "Invalid dependency",
 }
-_SHARES = {TIME_50: 0.5, TIME_80: 0.8, TIME_90: 0.9}
+_SHARES: dict[int, float] = {MailType.TIME_LIMIT_50: 0.5, MailType.TIME_LIMIT_80: 0.8, MailType.TIME_LIMIT_90: 0.9}
 
 #: ends that Slurm tells as a failure
 _FAILURES = frozenset(
@@ -66,7 +62,7 @@ def begun(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     _arm(led, job, out)
     first = not any(each.start_time for each in _array(led, job) if each is not job)
     if first or not _summary(job):
-        _send(led, job, BEGIN, now, out)
+        _send(led, job, MailType.BEGIN, now, out)
 
 
 def ended(led: Ledger, job: Job, now: float, out: Outcome) -> None:
@@ -74,24 +70,24 @@ def ended(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     if not job.spec.mail_type:
         return
     if job.state == JobState.TIMEOUT:
-        _send(led, job, TIME_100, now, out)
+        _send(led, job, MailType.TIME_LIMIT, now, out)
     if _summary(job):
         records = _array(led, job)
         if all(each.finished for each in records):
             failed = any(each.state in _FAILURES for each in records)
-            _send(led, job, FAIL if failed else END, now, out)
+            _send(led, job, MailType.FAIL if failed else MailType.END, now, out)
         return
-    _send(led, job, FAIL if job.state in _FAILURES else END, now, out)
+    _send(led, job, MailType.FAIL if job.state in _FAILURES else MailType.END, now, out)
 
 
 def requeued(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     """The attempt is over, and the job is about to be queued again."""
-    _send(led, job, REQUEUE, now, out)
+    _send(led, job, MailType.REQUEUE, now, out)
 
 
 def never(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     """What the job waits for can never be fulfilled."""
-    _send(led, job, INVALID_DEPEND, now, out)
+    _send(led, job, MailType.INVALID_DEPEND, now, out)
 
 
 def _arm(led: Ledger, job: Job, out: Outcome) -> None:
@@ -107,7 +103,7 @@ def _arm(led: Ledger, job: Job, out: Outcome) -> None:
 def rearm(led: Ledger, job: Job) -> None:
     """After a restart: what of a running job's time is still to be told."""
     known = Outcome()
-    if job.state == JobState.RUNNING and job.spec.mail_type & (TIME_50 | TIME_80 | TIME_90):
+    if job.state == JobState.RUNNING and any(job.spec.mail_type & bit for bit in _SHARES):
         _arm(led, job, known)
         led.mail_times = [item for item in led.mail_times if item[0] > led.meta.last_now]
         heapq.heapify(led.mail_times)
@@ -133,7 +129,7 @@ def tick(led: Ledger, now: float, out: Outcome) -> None:
 
 def _summary(job: Job) -> bool:
     """Whether the array is told of as a whole."""
-    return bool(job.array_job_id) and not job.spec.mail_type & ARRAY_TASKS
+    return bool(job.array_job_id) and not job.spec.mail_type & MailType.ARRAY_TASKS
 
 
 def _array(led: Ledger, job: Job) -> list[Job]:
@@ -155,12 +151,12 @@ def _send(led: Ledger, job: Job, bit: int, now: float, out: Outcome) -> None:
     text = _WORDS[bit]
     if summary and job.array_job_id:
         title = f"Array Summary Job_id={job.array_job_id}_* ({job.array_job_id})"
-        end = _summary_end(_array(led, job)) if bit in (END, FAIL) else ""
+        end = _summary_end(_array(led, job)) if bit in (MailType.END, MailType.FAIL) else ""
     else:
         title = f"Job_id={job.id}"
         if job.array_job_id:
             title = f"Array Task Job_id={job.array_job_id}_{job.array_task_id} ({job.id})"
-        end = _times(job, bit, now) + (_term(job) if bit in (END, FAIL) else "")
+        end = _times(job, bit, now) + (_term(job) if bit in (MailType.END, MailType.FAIL) else "")
     subject = _printable(f"Slurm {title} Name={job.spec.name} {text}{end}")
     out.mails.append(Mail(recipient, subject, _variables(led, job, bit, now)))
 
@@ -171,11 +167,11 @@ def _printable(text: str) -> str:
 
 
 def _times(job: Job, bit: int, now: float) -> str:
-    if bit == BEGIN:
+    if bit == MailType.BEGIN:
         return f", Queued time {_clock(max(0, job.start_time - job.submit_time))}"
-    if bit in (END, FAIL, REQUEUE):
+    if bit in (MailType.END, MailType.FAIL, MailType.REQUEUE):
         return f", Run time {_clock(_run_time(job, now))}"
-    if bit != INVALID_DEPEND:
+    if bit != MailType.INVALID_DEPEND:
         return f", Run time {_clock(max(0, int(now) - job.start_time))}"
     return ""
 
@@ -221,7 +217,7 @@ def _variables(led: Ledger, job: Job, bit: int, now: float) -> dict[str, str]:
         "SLURM_JOB_NODELIST": compress(names) if names else "(null)",
         "SLURM_JOB_PARTITION": job.partition,
         "SLURM_JOB_RESTART_COUNT": str(job.restarts),
-        "SLURM_JOB_STATE": "PENDING" if bit == REQUEUE else job.state.name,
+        "SLURM_JOB_STATE": "PENDING" if bit == MailType.REQUEUE else job.state.name,
         "SLURM_JOB_STDIN": spec.std_in or "/dev/null",
         "SLURM_JOB_UID": str(job.uid),
         "SLURM_JOB_USER": job.user,
@@ -234,11 +230,11 @@ def _variables(led: Ledger, job: Job, bit: int, now: float) -> dict[str, str]:
         result["SLURM_JOB_STDOUT"] = stdout
         if stderr and stderr != stdout:
             result["SLURM_JOB_STDERR"] = stderr
-    if bit == BEGIN:
+    if bit == MailType.BEGIN:
         result["SLURM_JOB_QUEUED_TIME"] = _clock(max(0, job.start_time - job.submit_time))
-    elif bit in (END, FAIL, REQUEUE):
+    elif bit in (MailType.END, MailType.FAIL, MailType.REQUEUE):
         result["SLURM_JOB_RUN_TIME"] = _clock(_run_time(job, now))
-    if bit in (END, FAIL):
+    if bit in (MailType.END, MailType.FAIL):
         code, signum = job.wstatus >> 8 & 0xFF, job.wstatus & 0x7F
         result |= {
             "SLURM_JOB_DERIVED_EC": str(job.derived_wstatus >> 8 & 0xFF),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-
 from sim.scenario import play
 
 HISTORIES = int(os.environ.get("GSCHED_SIM_HISTORIES", "2000"))
