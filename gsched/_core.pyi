@@ -172,12 +172,15 @@ class Core:
         features: int = 0,
         weight: int = 1,
         threads: int = 1,
+        gpu_parts: Iterable[tuple[int, int]] | None = None,
     ) -> None:
         """Describe a node; what runs on it stays allocated, also beyond its new size.
 
         cls: its link class; gpu_type_masks: (type number 0..255, bitmap) pairs, together all its
         GPUs; gpu_ok_mask: the healthy GPUs (all by default); partitions, features: bitmaps of up
-        to 256 bits; weight: lower is preferred; threads: CPUs per core, allocated together.
+        to 256 bits; weight: lower is preferred; threads: CPUs per core, allocated together;
+        gpu_parts: (kind 0..3, number 0..16383) of the parts into which each GPU divides, by bit;
+        None: 1000 of kind 0. Where parts are fewer than jobs hold, those keep what they have.
         Cost: constant, but a new weight orders all nodes anew at the next decision.
         """
 
@@ -218,6 +221,8 @@ class Core:
         nodelist: Iterable[int] = (),
         exclude: Iterable[int] = (),
         gpu_milli: int = 0,
+        gpu_kind: int = 0,
+        one_shared: bool = False,
         policy: int = 0,
     ) -> int:
         """The number of the request class with this content, one reference more.
@@ -234,8 +239,10 @@ class Core:
         threads_per_core: so many of each core's threads are used, 0 all. nodelist: all of these
         nodes, others may come to them. gpu_milli: a share of one GPU on each node (1..999
         thousandths, with gpus_per_node=1): shares lie beside each other on GPUs that no job holds
-        whole, on the tightest one that suffices, or as the policy says. policy: how nodes are
-        ranked.
+        whole, on the tightest one that suffices, or as the policy says. gpu_kind: of which parts
+        gpu_milli counts (0: thousandths; else those of set_node's gpu_parts, by exact numbers);
+        one_shared: at most one GPU of a node is to be in parts of that kind. policy: how nodes
+        are ranked.
         Cost: constant, and a bitmap of nodes for each different (partition, features, exclude).
         """
 
@@ -263,8 +270,8 @@ class Core:
         ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
         CPUs or memory are not free; with adopt=True CPUs, memory and GPUs may go beyond the node's
         size (work found running on a node that has shrunk), but no GPU is held twice. A node's
-        usability is not asked. gpu_milli: it holds so much of the one GPU in each mask. Cost: its
-        nodes.
+        usability is not asked. gpu_milli: it holds so many parts of the one GPU in each mask.
+        Cost: its nodes.
         """
 
     def release(self, key: int) -> None:
@@ -280,7 +287,7 @@ class Core:
         """(node, cpus, tasks, mem_mb, gpu_mask) of each node it still holds; () if unknown."""
 
     def allocation_milli(self, key: int) -> int:
-        """The thousandths of one GPU that it holds on each node; 0: whole GPUs, or none."""
+        """The parts of one GPU that it holds on each node; 0: whole GPUs, or none."""
 
     def can_ever(self, req: int) -> Refusal | None:
         """None if the cluster as configured, empty and with every node and GPU up, can hold it.

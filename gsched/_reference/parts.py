@@ -102,6 +102,14 @@ class Node:
     features: int = 0
     weight: int = 0
     threads: int = 1
+    #: (kind, number) of the parts of each GPU; None: thousandths
+    gpu_parts: list[tuple[int, int]] | None = None
+
+    def parts(self, gpu: int) -> tuple[int, int]:
+        """(kind, number) of the parts of a GPU."""
+        if self.gpu_parts is None or gpu >= len(self.gpu_parts):
+            return 0, 1000
+        return self.gpu_parts[gpu]
 
     @property
     def gpus(self) -> int:
@@ -117,7 +125,7 @@ class Free:
     gpus: int
     jobs: int
     usable: bool
-    #: GPU -> thousandths of it that are taken, of those in parts
+    #: GPU -> parts of it that are taken, of those in parts
     took: dict[int, int] = field(default_factory=dict)
 
     def take(self, gpus: int, milli: int) -> None:
@@ -154,6 +162,8 @@ class Request:
     nodelist: tuple[int, ...] = ()
     exclude: tuple[int, ...] = ()
     gpu_milli: int = 0
+    gpu_kind: int = 0
+    one_shared: bool = False
     policy: int = 0
 
     @property

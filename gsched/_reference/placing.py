@@ -63,12 +63,14 @@ class Placing(Policies):
         features: int = 0,
         weight: int = 1,
         threads: int = 1,
+        gpu_parts: Iterable[tuple[int, int]] | None = None,
     ) -> None:
         types = dict(gpu_type_masks)
         ok = sum(types.values()) if gpu_ok_mask is None else gpu_ok_mask
         self.nodes[node] = Node(
-            cls, cpus, mem_mb, types, ok, usable, partitions, features, weight, threads
-        )
+            cls, cpus, mem_mb, types, ok, usable, partitions, features, weight, threads,
+            None if gpu_parts is None else list(gpu_parts),
+        )  # fmt: skip
 
     def set_usable(self, node: int, usable: bool) -> None:
         self.nodes[node].usable = usable
@@ -133,12 +135,11 @@ class Placing(Policies):
                 other = gpus.bit_count() - (gpus & there.gpus).bit_count()
                 there.gpus &= ~gpus
                 healthy = self.nodes[node].gpus & self.nodes[node].ok
-                parts = {g: t for g, t in there.took.items() if healthy >> g & 1 and t < 1000}
-                taken = {**dict.fromkeys(bits(there.gpus), 0), **parts}
+                room = {g: n for g, n in self.idle(node, there).items() if n and healthy >> g & 1}
                 # Those with the least room first: what is left then only grows with time.
-                for gpu in sorted(taken, key=lambda g: (-taken[g], g))[:other]:
+                for gpu in sorted(room, key=lambda g: (room[g], g))[:other]:
                     there.gpus &= ~(1 << gpu)
-                    there.took[gpu] = 1000
+                    there.took[gpu] = BIG
         return free
 
     @staticmethod
@@ -232,12 +233,24 @@ class Placing(Policies):
 
     def pool(self, want: Request, i: int, free: Free) -> int:
         """GPUs of a node that the request may get, or a share of."""
-        healthy = self.nodes[i].gpus & self.nodes[i].ok
-        shared = bitmap(
-            g for g, took in free.took.items() if want.gpu_milli and took + want.gpu_milli <= 1000
-        )
-        return (free.gpus | (shared & healthy)) & (
-            self.nodes[i].gpus if want.gpu_type < 0 else self.nodes[i].types.get(want.gpu_type, 0)
+        node = self.nodes[i]
+        pool = free.gpus
+        if want.gpu_milli:
+            pool = self.divisible(want, i, free.gpus)
+            mine = {g: t for g, t in free.took.items() if node.parts(g)[0] == want.gpu_kind}
+            if want.one_shared and mine:
+                pool = 0
+            roomy = [g for g, took in mine.items() if took + want.gpu_milli <= node.parts(g)[1]]
+            pool |= bitmap(roomy) & node.gpus & node.ok
+        return pool & (node.gpus if want.gpu_type < 0 else node.types.get(want.gpu_type, 0))
+
+    def divisible(self, want: Request, i: int, gpus: int) -> int:
+        """Those GPUs that have such parts, and as many of them as are wanted."""
+        if not want.gpu_milli:
+            return gpus
+        kinds = {g: self.nodes[i].parts(g) for g in bits(gpus)}
+        return bitmap(
+            g for g, (kind, n) in kinds.items() if kind == want.gpu_kind and n >= want.gpu_milli
         )
 
     def fit(

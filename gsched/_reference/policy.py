@@ -63,11 +63,16 @@ class Policies:
         return {
             g: WHOLE
             if free.gpus >> g & 1
-            else max(WHOLE - free.took[g], 0)
+            else self.rest_of(i, g, free.took[g])
             if g in free.took and (node.gpus & node.ok) >> g & 1
             else 0
             for g in range(len(self.classes[node.cls].links))
         }
+
+    def rest_of(self, i: int, gpu: int, took: int) -> int:
+        """Thousandths left of a GPU of which so many parts are taken."""
+        parts = self.nodes[i].parts(gpu)[1]
+        return (parts - took) * WHOLE // parts if took < parts else 0
 
     def unusable(self, i: int, cpus: int, idle: dict[int, int]) -> int:
         """Idle thousandths that usual shapes cannot use, times the sum of weights."""
@@ -94,19 +99,19 @@ class Policies:
         """Idle GPUs for which usual jobs would find no CPUs any more."""
         return max(0, idle * FINE - max(cpus, 0) * self.per_cpu) if self.per_cpu else 0
 
-    def rest(self, left: int, milli: int) -> int:
-        """What is lost of a GPU by a share of it."""
+    def rest(self, before: int, after: int) -> int:
+        """What is lost of a GPU by a share that leaves so much of what there was."""
         if not self.fill:
-            return (left - milli) * FINE
+            return after * FINE
         unit = math.gcd(WHOLE, *(s[2] or WHOLE for s in self.workload if s[1]))
-        return (
-            self.fill[left // unit * unit] - self.fill[(left - milli) // unit * unit] - milli * FINE
-        )
+        gone = (before - after) * FINE
+        return self.fill[before // unit * unit] - self.fill[after // unit * unit] - gone
 
     def share_score(self, want: Request, i: int, free: Free, gpu: int, cpus: int) -> int:
         """How well a share on this GPU is placed."""
         idle = self.idle(i, free)
-        after = {**idle, gpu: idle[gpu] - want.gpu_milli}
+        left = self.rest_of(i, gpu, free.took.get(gpu, 0) + want.gpu_milli)
+        after = {**idle, gpu: left}
         policy = self.policy(want)
         if policy == _core.FGD:
             before = self.unusable(i, free.cpus, idle)
@@ -114,7 +119,7 @@ class Policies:
         if policy == _core.DENSE_FIT:
             more = self.short(free.cpus - cpus, sum(after.values()))
             more -= self.short(free.cpus, sum(idle.values()))
-            return -(10 * self.rest(idle[gpu], want.gpu_milli) + more)
+            return -(10 * self.rest(idle[gpu], left) + more)
         return -idle[gpu]
 
     def best_share(self, want: Request, i: int, free: Free, pool: int, cpus: int) -> int:
@@ -146,7 +151,10 @@ class Policies:
         if policy == _core.DENSE_FIT:
             more = self.short(free.cpus - cpus, total - gone) - self.short(free.cpus, total)
             return -more
-        left = 0 if want.exclusive else total - (want.gpu_milli or gpus * WHOLE)
+        if want.gpu_milli:
+            gpu = bits(self.best_share(want, i, free, pool, cpus))[0]
+            gone = idle[gpu] - self.rest_of(i, gpu, free.took.get(gpu, 0) + want.gpu_milli)
+        left = total - gone
         if policy == _core.BEST_FIT:
             most_cpus = max(1, *(n.cpus for n in self.nodes))
             most_gpus = max(1, *(n.gpus.bit_count() for n in self.nodes))

@@ -6,20 +6,20 @@ cdef class _Allocations(_Requests):
         """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: never).
 
         ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
-        CPUs or memory are not free; with adopt=True CPUs and memory may go beyond the node's size
+        CPUs or memory are not free; with adopt=True CPUs, memory and parts may go beyond the node's size
         (work found running on a node that has shrunk). Cost: its nodes.
         """
         cdef Cluster* c = &self.c
         cdef int64_t k, until
         cdef int i, n = 0
-        cdef int milli, g
+        cdef int milli, g, over = 0
         cdef Share* sh
         self._enter()
         k = _number(key, -FOREVER, FOREVER, "key")
         if map_get(&c.by_key, k) >= 0:
             raise ValueError(f"allocation {key} exists")
         until = _number(end, 0, FOREVER, "end") or FOREVER
-        milli = <int>_number(gpu_milli, 0, WHOLE - 1, "gpu_milli")
+        milli = <int>_number(gpu_milli, 0, MAX_PARTS, "gpu_milli")
         if milli:
             self._share()
         rows = [tuple(row) for row in nodes]
@@ -42,17 +42,22 @@ cdef class _Allocations(_Requests):
                     raise ValueError(f"gpu_milli {milli} of GPUs {sh.mask:#x}: it is a share of one")
                 if c.mark[i]:
                     raise ValueError(f"node {i} comes twice")
+                g = 0
                 if milli and sh.mask & c.used[i] & c.now.frac[i]:
                     g = c.now.took[<size_t>i * MAX_GPUS + gs_ctz(sh.mask)]
-                    if g + milli > WHOLE:
-                        raise ValueError(
-                            f"{milli} thousandths of GPUs {sh.mask:#x} of node {i}: "
-                            f"only {WHOLE - g} are free"
-                        )
+                    if g + milli >= CLOSED:
+                        raise ValueError(f"{g + milli} parts of GPUs {sh.mask:#x} of node {i}")
                 elif sh.mask & c.used[i]:
                     raise ValueError(
                         f"GPUs {sh.mask & c.used[i]:#x} of node {i} are held by another job"
                     )
+                if milli and g + milli > parts_of(c, i, gs_ctz(sh.mask)):
+                    over = 1
+                    if not adopt:
+                        raise ValueError(
+                            f"{milli} parts of GPUs {sh.mask:#x} of node {i}: "
+                            f"only {max(0, parts_of(c, i, gs_ctz(sh.mask)) - g)} are free"
+                        )
                 if not adopt:
                     if sh.mask & ~c.all[i]:
                         raise ValueError(f"node {i} has no GPUs {sh.mask & ~c.all[i]:#x}")
@@ -67,6 +72,7 @@ cdef class _Allocations(_Requests):
         finally:
             for i in range(n):
                 c.mark[c.out[i].node] = 0
+        c.shrunk = c.shrunk or over
         if take(c, k, c.out, n, until):
             raise MemoryError
         self._check()
@@ -94,7 +100,7 @@ cdef class _Allocations(_Requests):
         self.c.allocs[self._alloc(key)].end = until
 
     def allocation_milli(self, key):
-        """The thousandths of one GPU that it holds on each node; 0 for whole GPUs or none."""
+        """The parts of one GPU that it holds on each node; 0 for whole GPUs or none."""
         self._enter()
         return self.c.pieces[self.c.allocs[self._alloc(key)].first].share.milli
 

@@ -102,14 +102,39 @@ cdef class _Nodes(_Cluster):
         self._layouts[key] = t
         return t
 
+    cdef int _pieces(self, object gpu_parts, uint16_t* out) except -1:
+        """The parts of a node's GPUs as they are kept; room for them at the first that is not in
+        thousandths."""
+        cdef size_t k, places = <size_t>self.c.n * MAX_GPUS
+        cdef int kind, n, g
+        for k in range(MAX_GPUS):
+            out[k] = WHOLE
+        if gpu_parts is None:
+            return 0
+        rows = [(kind, number) for kind, number in gpu_parts]
+        if len(rows) > MAX_GPUS:
+            raise ValueError(f"parts of {len(rows)} GPUs in a node: more than {MAX_GPUS}")
+        for g in range(<int>len(rows)):
+            kind = <int>_number(rows[g][0], 0, KINDS - 1, "kind of GPU parts")
+            n = <int>_number(rows[g][1], 0, MAX_PARTS, "number of GPU parts")
+            out[g] = <uint16_t>(kind << KIND_AT | n)
+        if self.c.pieces_of == NULL:
+            self.c.pieces_of = <uint16_t*>malloc(places * sizeof(uint16_t))
+            if self.c.pieces_of == NULL:
+                raise MemoryError
+            for k in range(places):
+                self.c.pieces_of[k] = WHOLE
+        return 0
+
     def set_node(self, node, *, cls=0, cpus, mem_mb, gpu_type_masks=(), gpu_ok_mask=None,
-                 usable=True, partitions=0, features=0, weight=1, threads=1):
+                 usable=True, partitions=0, features=0, weight=1, threads=1, gpu_parts=None):
         """Describe a node; what runs on it stays allocated, also beyond its new size.
 
         cls: its link class (0: no GPUs); gpu_type_masks: (type, bitmap) pairs; gpu_ok_mask: the
         healthy GPUs (all by default); partitions, features: bitmaps of up to 256 bits; weight:
-        lower is preferred; threads: CPUs per core, allocated together. Cost: constant, but a new
-        weight orders all nodes anew at the next decision.
+        lower is preferred; threads: CPUs per core, allocated together; gpu_parts: (kind, number) of
+        the parts of each GPU. Cost: constant, but a new weight orders all nodes anew at the next
+        decision.
         """
         cdef Cluster* c = &self.c
         cdef int i, layout, k, n_cpus, n_threads, changed
@@ -117,8 +142,10 @@ cdef class _Nodes(_Cluster):
         cdef uint64_t every = 0, ok, m
         cdef uint64_t parts[BIT_WORDS]
         cdef uint64_t feats[BIT_WORDS]
+        cdef uint16_t pieces[MAX_GPUS]
         self._enter()
         i = self._node(node)
+        self._pieces(gpu_parts, pieces)
         k = <int>_number(cls, 0, c.n_links - 1, "link class")
         n_cpus = <int>_number(cpus, 0, 1000000, "CPUs")
         n_threads = <int>_number(threads, 1, 1024, "threads per core")
@@ -138,6 +165,11 @@ cdef class _Nodes(_Cluster):
         for k in range(BIT_WORDS):
             changed = changed or c.parts[i * BIT_WORDS + k] != parts[k]
             changed = changed or c.feats[i * BIT_WORDS + k] != feats[k]
+        if c.pieces_of != NULL:
+            if memcmp(c.pieces_of + <size_t>i * MAX_GPUS, pieces, sizeof(pieces)):
+                changed = 1
+                c.shrunk = c.shrunk or c.now.frac[i] != 0
+            memcpy(c.pieces_of + <size_t>i * MAX_GPUS, pieces, sizeof(pieces))
         index_drop(c, &c.now, i)
         c.now.cpus[i] += n_cpus - c.cpus[i]
         c.now.mem[i] += mem - c.mem[i]

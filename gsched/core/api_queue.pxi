@@ -285,7 +285,9 @@ cdef class Core(_Decisions):
                 if c.pieces[p].share.milli:
                     at = (i, gs_ctz(mask))
                     shares[at] = shares.get(at, 0) + c.pieces[p].share.milli
-                    assert shares[at] <= WHOLE, f"{shares[at]} thousandths of a GPU of node {i}"
+                    assert shares[at] <= parts_of(c, i, at[1]) or c.shrunk, (
+                        f"{shares[at]} parts of GPU {at[1]} of node {i}"
+                    )
                     parts[i] |= mask
                 else:
                     assert not used[i] & mask, f"a GPU of node {i} is held twice"

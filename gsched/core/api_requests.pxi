@@ -154,7 +154,7 @@ cdef class _Requests(_Nodes):
                 mem_per_node_mb=-1, mem_per_cpu_mb=0, mem_per_gpu_mb=0, gpus_per_node=0,
                 gpus_per_task=0, gpus_total=0, cpus_per_gpu=0, gpu_type=-1, exclusive=False,
                 overcommit=False, one_island=False, threads_per_core=0, nodelist=(), exclude=(),
-                gpu_milli=0, policy=0):
+                gpu_milli=0, gpu_kind=0, one_shared=False, policy=0):
         """The number of the request class with this content, one reference more.
 
         See _core.pyi for each field. Cost: constant, and a bitmap of nodes for each different
@@ -193,7 +193,11 @@ cdef class _Requests(_Nodes):
         r.gtotal = <int>_number(gpus_total, 0, MAX_COUNT, "gpus_total")
         r.cpg = <int>_number(cpus_per_gpu, 0, MAX_COUNT, "cpus_per_gpu")
         r.gtype = <int>_number(gpu_type, -1, MAX_TYPES - 1, "gpu_type")
-        r.milli = <int>_number(gpu_milli, 0, WHOLE - 1, "gpu_milli")
+        r.kind = <int>_number(gpu_kind, 0, KINDS - 1, "gpu_kind")
+        r.milli = <int>_number(
+            gpu_milli, 0, MAX_PARTS if r.kind else WHOLE - 1, "gpu_milli"
+        )
+        r.one_shared = 1 if one_shared else 0
         r.policy = <int>_number(policy, 0, POLICIES - 1, "policy")
         r.tpc = <int>_number(threads_per_core, 0, 1024, "threads_per_core")
         r.excl = 1 if exclusive else 0
@@ -223,6 +227,8 @@ cdef class _Requests(_Nodes):
                 f"gpu_milli {gpu_milli} is a share of one GPU: gpus_per_node must be 1, without "
                 "gpus_per_task, gpus_total, exclusive and one_island"
             )
+        if (r.kind or r.one_shared) and not r.milli:
+            raise ValueError(f"gpu_kind {gpu_kind} without gpu_milli")
         if r.milli:
             if not r.policy:
                 r.policy = P_DENSE
@@ -232,6 +238,7 @@ cdef class _Requests(_Nodes):
             partition_bit, alternatives, outside, inside, r.min_nodes, r.max_nodes, r.cap_nodes,
             r.ntasks, r.cpt, r.mincpus, r.tpn, r.mem_node, r.mem_cpu, r.mem_gpu, r.gpn, r.gpt, r.gtotal, r.cpg,
             r.gtype, r.tpc, r.excl, r.overcommit, r.island, r.milli, r.policy,
+            r.kind, r.one_shared,
         )
         known = self._requests.get(key)
         if known is not None:

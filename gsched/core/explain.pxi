@@ -45,7 +45,7 @@ cdef void lacks(Cluster* c, Req* r, Need* need, int i, int64_t cpus, int64_t mem
     """What of the need is missing on node i with so much free."""
     cdef int u = usable_threads(c, r, i)
     cdef int64_t charge = (need.cpus + u - 1) // u * c.threads[i], memory = 0
-    cdef uint64_t mask = gpus
+    cdef uint64_t mask = gpus if r.milli == 0 else divisible(c, r, i, gpus)
     no_type[0] = no_gpus[0] = no_island[0] = 0
     if r.excl:
         charge = lmax(charge, c.cpus[i])

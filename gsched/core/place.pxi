@@ -8,9 +8,7 @@ cdef struct Fit:
 
 cdef inline uint64_t pool(Cluster* c, State* s, Req* r, int i) noexcept nogil:
     """GPUs of node i that r may choose from: of its type, free, or with room for its share."""
-    cdef uint64_t mask = s.gpus[i]
-    if r.milli and s.frac[i]:
-        mask |= share_room(c, s, i, r.milli)
+    cdef uint64_t mask = share_pool(c, s, r, i) if r.milli else s.gpus[i]
     if r.gtype >= 0:
         mask &= c.layouts[<size_t>c.layout[i] * MAX_TYPES + r.gtype]
     return mask

@@ -73,7 +73,7 @@ cdef int64_t by_fragments(Cluster* c, State* s, Req* r, int i, uint64_t mask, in
         k = gs_ctz(rest)
         rest &= rest - 1
         # GPUs with as much left give the same answer, unless types tell them apart.
-        if not c.mixed[c.layout[i]]:
+        if not c.mixed[c.layout[i]] and c.pieces_of == NULL:
             tried = mask & (((<uint64_t>1) << k) - 1)
             while tried and o.gpu[gs_ctz(tried)] != o.gpu[k]:
                 tried &= tried - 1
@@ -81,7 +81,7 @@ cdef int64_t by_fragments(Cluster* c, State* s, Req* r, int i, uint64_t mask, in
                 continue
         j = o.gpu[k]
         idle_add(w, &o, j, -1)
-        o.gpu[k] = j - r.milli
+        o.gpu[k] = left_after(c, s, r, i, k)
         idle_add(w, &o, o.gpu[k], 1)
         v = coarse(w, before - fragments(c, i, left, &o))
         idle_add(w, &o, o.gpu[k], -1)
@@ -104,31 +104,27 @@ cdef int64_t by_density(Cluster* c, State* s, Req* r, int i, uint64_t mask, int6
     leaves a rest of, and of GPUs that are left without the CPUs that usual jobs need."""
     cdef Work* w = &c.work
     cdef int32_t idle[MAX_GPUS]
-    cdef int64_t total = idle_of(c, s, i, idle), loss = 0, v, least = INT64_MAX, gone
+    cdef int64_t total = idle_of(c, s, i, idle), v, least = INT64_MAX, gone, left
     cdef int k, best = -1
     choice[0] = 0
     if r.milli:
-        gone = r.milli
         while mask:
             k = gs_ctz(mask)
             mask &= mask - 1
+            left = left_after(c, s, r, i, k)
+            gone = idle[k] - left
             if w.fill == NULL:
-                v = (<int64_t>idle[k] - r.milli) << FINE
+                v = left << FINE
             else:
-                v = (w.fill[idle[k] // w.unit] - w.fill[(idle[k] - r.milli) // w.unit]
-                     - ((<int64_t>r.milli) << FINE))
+                v = w.fill[idle[k] // w.unit] - w.fill[left // w.unit] - (gone << FINE)
+            v = v * REST + short_of(w, s.cpus[i] - cpus, total - gone)
             if v < least:
                 least = v
                 best = k
         choice[0] = (<uint64_t>1) << best
-        loss = least * REST
-    elif r.excl:
-        gone = total
-    else:
-        gone = g * WHOLE
-    return -(
-        loss + short_of(w, s.cpus[i] - cpus, total - gone) - short_of(w, s.cpus[i], total)
-    )
+        return -(least - short_of(w, s.cpus[i], total))
+    gone = total if r.excl else g * WHOLE
+    return -(short_of(w, s.cpus[i] - cpus, total - gone) - short_of(w, s.cpus[i], total))
 
 
 cdef uint64_t best_share(Cluster* c, State* s, Req* r, int i, uint64_t mask,
@@ -156,7 +152,7 @@ cdef int64_t score_of(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t,
                       int64_t g) noexcept nogil:
     """How well node i suits for t tasks and g GPUs of r."""
     cdef int64_t need = cpu_need(r, t, g), cpus, idle, size
-    cdef int u = usable_threads(c, r, i)
+    cdef int u = usable_threads(c, r, i), k
     cdef int32_t parts[MAX_GPUS]
     cdef uint64_t choice
     if r.policy == P_FIRST:
@@ -171,7 +167,11 @@ cdef int64_t score_of(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t,
     cpus = s.cpus[i] - cpus
     size = <int64_t>gs_pop(c.all[i]) * WHOLE
     idle = idle_of(c, s, i, parts)
-    idle = 0 if r.excl else idle - (r.milli if r.milli else g * WHOLE)
+    if r.milli:
+        k = gs_ctz(best_share(c, s, r, i, f.mask, cpus))
+        idle -= parts[k] - left_after(c, s, r, i, k)
+    else:
+        idle = 0 if r.excl else idle - g * WHOLE
     if r.policy == P_BEST:
         return -(cpus * c.most_gpus * WHOLE + idle * c.most_cpus)
     # Most of the node in use.

@@ -261,7 +261,7 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     map_free(&c.by_key)
     map_free(&c.q_by_key)
     free(c.cls); free(c.layout); free(c.cpus); free(c.threads); free(c.mem); free(c.weight)
-    free(c.all); free(c.ok); free(c.used); free(c.parts); free(c.feats)
+    free(c.pieces_of); free(c.all); free(c.ok); free(c.used); free(c.parts); free(c.feats)
     free(c.rank); free(c.node_of); free(c.links); free(c.layouts); free(c.mixed)
     free(c.pieces); free(c.allocs); free(c.filters); free(c.reqs); free(c.out)
     free(c.cand); free(c.cand_t); free(c.cand_g); free(c.mark)

@@ -8,7 +8,7 @@ cdef struct State:
     int64_t* mem             # free MB; likewise
     uint64_t* gpus           # free healthy GPUs
     uint64_t* frac           # GPUs of which shares are taken
-    uint16_t* took           # [node * MAX_GPUS + GPU] milli-GPUs taken; NULL: no shares are asked for
+    uint16_t* took           # [node * MAX_GPUS + GPU] parts taken; NULL: no shares are asked for
     int32_t* jobs            # shares on the node
     uint8_t* usable
     uint8_t* nfree           # bucket of the node: free GPUs; 255: in none
@@ -26,7 +26,7 @@ cdef struct Share:
     int32_t gpus
     int64_t mem
     uint64_t mask
-    int32_t milli            # > 0: so much of the one GPU of mask; 0: all of the mask
+    int32_t milli            # > 0: so many parts of the one GPU of mask; 0: all of the mask
 
 cdef struct Piece:
     Share share
@@ -76,7 +76,9 @@ cdef struct Req:
     int64_t mem_node         # -1 not given, 0 all
     int64_t mem_cpu          # 0 not given
     int64_t mem_gpu          # 0 not given
-    int milli                # milli-GPUs of one GPU; 0: whole GPUs
+    int milli                # parts of one GPU; 0: whole GPUs
+    int kind                 # of these parts; 0: thousandths
+    int one_shared           # only one GPU of a node is to be in parts of this kind
     int policy               # how nodes are ranked
     int n_must
     int32_t* must
@@ -199,6 +201,9 @@ cdef struct Cluster:
     uint64_t* all            # its GPUs
     uint64_t* ok             # the healthy ones
     uint64_t* used           # allocated
+    uint16_t* pieces_of      # [node * MAX_GPUS + GPU] parts of a GPU, and their kind << KIND_AT; NULL:
+                             # thousandths everywhere
+    int shrunk               # jobs may hold more parts of a GPU than it has by now
     uint64_t* parts          # n x BIT_WORDS
     uint64_t* feats
     int32_t* rank

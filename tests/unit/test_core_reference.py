@@ -67,6 +67,12 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
         out["weight"] = draw(st.sampled_from([0, 5]))
     if "threads" in odd:
         out["threads"] = 2
+    if size and draw(st.integers(0, 2)) == 0:
+        # Divided in whole numbers of parts, often not alike.
+        kinds = st.tuples(st.sampled_from([1, 1, 1, 0, 2]), st.sampled_from([3, 3, 4, 7, 0]))
+        out["gpu_parts"] = draw(
+            st.one_of(st.just([(1, 3)] * size), st.lists(kinds, min_size=size, max_size=size))
+        )
     return out
 
 
@@ -138,7 +144,12 @@ def requests(draw: st.DrawFn, n_nodes: int, *, joint: bool = True) -> dict[str, 
     if form == "node" and out["min_nodes"] < 3 and draw(st.integers(0, 2)) == 0:
         # A share of one GPU.
         out["gpus_per_node"] = 1
-        out["gpu_milli"] = draw(st.sampled_from([100, 300, 450, 500, 700]))
+        if draw(st.booleans()):
+            out["gpu_milli"] = draw(st.sampled_from([100, 300, 450, 500, 700]))
+        else:
+            out["gpu_milli"] = draw(st.sampled_from([1, 1, 2, 3, 4]))
+            out["gpu_kind"] = draw(st.sampled_from([1, 1, 2]))
+            out["one_shared"] = draw(st.booleans())
         out["policy"] = draw(st.sampled_from([0, 0, 0, 1, 2, 3, 4, 5, 6]))
         out.pop("one_island", None)
         odd -= {"exclusive"}
