@@ -47,6 +47,17 @@ class Refusal(NamedTuple):
     suited: int
     reasons: tuple[Reason, ...]
 
+class Survey(NamedTuple):
+    """What each node lacks for the smallest part of a request (all of it, where one node is asked
+    for)."""
+
+    #: (tasks, CPUs, GPUs) of that part; CPUs before whole cores are counted
+    need: tuple[int, int, int]
+    #: a uint32 per node, bits by the names in LACKS; 0: nothing
+    lacks: bytes
+    #: a byte per node: GPUs that it may choose from then, 0 on nodes out of use
+    gpus: bytes
+
 class Start(NamedTuple):
     """A job that the pass started; its allocation under the same key is made."""
 
@@ -90,6 +101,9 @@ class NodeState(NamedTuple):
     usable: bool
     #: thousandths of healthy GPUs that nobody holds, those of GPUs in parts too
     free_milli: int
+
+#: names of the bits in Survey.lacks: (what, never), as in Reason
+LACKS: tuple[tuple[str, bool], ...]
 
 #: verdicts on queued jobs
 #: no pass has come to it (max_test)
@@ -305,6 +319,40 @@ class Core:
         each that did not change since the class was asked for last, else a score); a refusal
         costs nodes.
         """
+
+    def what_if(
+        self,
+        req: int,
+        now: int = 0,
+        limit_s: int = -1,
+        *,
+        at: int = 0,
+        without: int | None = None,
+    ) -> Placement | None:
+        """Where a request would be placed now, or at a later time `at`, when what runs has ended
+        as expected; None: nowhere. Nothing is allocated.
+
+        limit_s as in place(); at a later time the reservations that overlap with it are taken.
+        without: a key whose reservation is left out of account (what others were left beside it
+        stays as it was reckoned, so the answer errs to None). Cost: as place(); at a later time
+        nodes + shares.
+        """
+
+    def earliest(self, req: int, now: int, limit_s: int = 0, *, without: int | None = None) -> int:
+        """The first time after `now` at which it fits for limit_s (0: a year) beside the
+        reservations of the last pass; 0: none. Cost: as a reservation in schedule()."""
+
+    def survey(
+        self,
+        req: int,
+        now: int = 0,
+        limit_s: int = -1,
+        *,
+        at: int = 0,
+        without: int | None = None,
+    ) -> Survey:
+        """What each node lacks, now or at a later time; the rest as in what_if(). A node with room
+        that reservations take lacks "reserved". Cost: nodes; at a later time nodes + shares."""
 
     def repeat_place(self, req: int, repeat: int) -> int:
         """Place a request `repeat` times without the GIL and forget the answers: for benchmarks of

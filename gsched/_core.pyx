@@ -21,6 +21,7 @@ include "core/book.pxi"
 include "core/plan.pxi"
 include "core/queue.pxi"
 include "core/explain.pxi"
+include "core/survey.pxi"
 
 from collections import namedtuple
 from math import ceil as _ceil, gcd as _gcd, log as _log
@@ -34,6 +35,9 @@ Reason.__doc__ = "So many nodes lack this; `never`: as they are configured, not 
 Refusal = namedtuple("Refusal", ["never", "needed", "suited", "reasons"])
 Refusal.__doc__ = """Why a request has no place: nodes needed at least, nodes that lack nothing,
 and the counted reasons; `never`: the configured cluster cannot hold it."""
+Survey = namedtuple("Survey", ["need", "lacks", "gpus"])
+Survey.__doc__ = """What each node lacks: bits of a uint32 per node, by the names in LACKS; GPUs to
+choose from, a byte per node; need: (tasks, CPUs, GPUs) of the smallest part."""
 Start = namedtuple("Start", ["key", "placement"])
 Start.__doc__ = "A job that the pass started; its allocation under the same key is made."
 Reservation = namedtuple("Reservation", ["key", "at", "until", "placement"])
@@ -78,6 +82,9 @@ _WHY = (
     ("state", False), ("busy", False), ("cpus", False), ("memory", False),
     ("gpus", False), ("island", False), ("reserved", False),
 )
+
+#: names of the bits in Survey.lacks: (what, never)
+LACKS = _WHY
 
 _TOP_BIT = _index(1) << _index(MAX_BITS)
 
@@ -202,4 +209,5 @@ include "core/api_nodes.pxi"
 include "core/api_requests.pxi"
 include "core/api_allocations.pxi"
 include "core/api_decisions.pxi"
+include "core/api_survey.pxi"
 include "core/api_queue.pxi"

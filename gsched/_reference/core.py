@@ -14,11 +14,12 @@ from gsched._reference.parts import (
     Request,
     Row,
 )
-from gsched._reference.placing import FOREVER, PLANNED, YEAR, Placing
+from gsched._reference.placing import FOREVER, PLANNED, YEAR
 from gsched._reference.plan import Book, Options
+from gsched._reference.survey import Surveys
 
 
-class Core(Placing):
+class Core(Surveys):
     """See _core.pyi."""
 
     def queue_add(

@@ -29,6 +29,9 @@ PLANNED = 64
 class Placing(Policies):
     """Nodes, requests, allocations and placements; the queue is in core.py."""
 
+    #: number of the reservation that is left out of account; -1 none
+    skipped = -1
+
     def __init__(self, n_nodes: int) -> None:
         self.nodes = [Node() for _ in range(n_nodes)]
         self.classes = [LinkClass([], [])]
@@ -274,7 +277,7 @@ class Placing(Policies):
         elif end:
             cpus, mem = free.cpus, free.mem
             for number, planned in enumerate(self.planned):
-                if planned.at >= end:
+                if planned.at >= end or number == self.skipped:
                     continue
                 left = self.left_by_plan(number, i, now)
                 if left is None:

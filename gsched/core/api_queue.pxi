@@ -1,7 +1,7 @@
 # Methods of Core. The queue and the pass.
 
 
-cdef class Core(_Decisions):
+cdef class Core(_Surveys):
     """A cluster of n_nodes nodes, all unusable until set_node() describes them.
 
     Methods raise ValueError with the offending value, RuntimeError while schedule() runs in

@@ -72,56 +72,54 @@ cdef void lacks(Cluster* c, Req* r, Need* need, int i, int64_t cpus, int64_t mem
         no_island[0] = largest_island(&c.links[c.cls[i]], mask) < need.g
 
 
+cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
+                      int64_t end) noexcept nogil:
+    """What node i lacks, as bits by the numbers above; 0: nothing. Excluded nodes are marked."""
+    cdef Filter* fl = &c.filters[r.filter]
+    cdef Fit f
+    cdef int no_cpus, no_mem, no_type, no_gpus, no_island
+    if fl.partition >= 0 and not has_bit(c.parts + <size_t>i * BIT_WORDS, fl.partition):
+        return 1 << W_PARTITION
+    if c.mark[i]:
+        return 1 << W_EXCLUDED
+    if not features_fit(c, fl, i):
+        return 1 << W_FEATURES
+    lacks(c, r, need, i, c.cpus[i], c.mem[i], c.all[i],
+          &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
+    if no_cpus or no_mem or no_type or no_gpus or no_island:
+        return (no_cpus << W_CPUS_TOTAL | no_mem << W_MEMORY_TOTAL | no_type << W_GPU_TYPE
+                | no_gpus << W_GPUS_TOTAL | no_island << W_ISLAND_TOTAL)
+    if not s.usable[i]:
+        return 1 << W_STATE
+    lacks(c, r, need, i, s.cpus[i], s.mem[i], pool(c, s, r, i),
+          &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
+    if r.excl and s.jobs[i]:
+        return 1 << W_BUSY
+    if no_cpus or no_mem or no_gpus or no_island:
+        return (no_cpus << W_CPUS | no_mem << W_MEMORY | no_gpus << W_GPUS
+                | no_island << W_ISLAND)
+    if end > 0 and (not fit(c, s, r, i, end, &f)
+                    or f.t < need.t or (r.gtotal and f.g < need.g)):
+        return 1 << W_RESERVED
+    return 0
+
+
 cdef int explain(Cluster* c, Req* r, int64_t end, int64_t* why) noexcept nogil:
     """Count nodes by what they lack; the number of nodes that lack nothing. Cost: nodes."""
     cdef Filter* fl = &c.filters[r.filter]
     cdef Need need
-    cdef Fit f
-    cdef int i, e, suited = 0, excluded
-    cdef int no_cpus, no_mem, no_type, no_gpus, no_island
+    cdef uint32_t bits
+    cdef int i, e, suited = 0
     memset(why, 0, WHYS * sizeof(int64_t))
     need_of(r, &need)
     for e in range(fl.n_exclude):
         c.mark[fl.exclude[e]] = 1
     for i in range(c.n):
-        if fl.partition >= 0 and not has_bit(c.parts + <size_t>i * BIT_WORDS, fl.partition):
-            why[W_PARTITION] += 1
-            continue
-        excluded = c.mark[i]
-        if excluded:
-            why[W_EXCLUDED] += 1
-            continue
-        if not features_fit(c, fl, i):
-            why[W_FEATURES] += 1
-            continue
-        lacks(c, r, &need, i, c.cpus[i], c.mem[i], c.all[i],
-              &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
-        if no_cpus or no_mem or no_type or no_gpus or no_island:
-            why[W_CPUS_TOTAL] += no_cpus
-            why[W_MEMORY_TOTAL] += no_mem
-            why[W_GPU_TYPE] += no_type
-            why[W_GPUS_TOTAL] += no_gpus
-            why[W_ISLAND_TOTAL] += no_island
-            continue
-        if not c.now.usable[i]:
-            why[W_STATE] += 1
-            continue
-        lacks(c, r, &need, i, c.now.cpus[i], c.now.mem[i], pool(c, &c.now, r, i),
-              &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
-        if r.excl and c.now.jobs[i]:
-            why[W_BUSY] += 1
-            continue
-        if no_cpus or no_mem or no_gpus or no_island:
-            why[W_CPUS] += no_cpus
-            why[W_MEMORY] += no_mem
-            why[W_GPUS] += no_gpus
-            why[W_ISLAND] += no_island
-            continue
-        if end > 0 and (not fit(c, &c.now, r, i, end, &f)
-                        or f.t < need.t or (r.gtotal and f.g < need.g)):
-            why[W_RESERVED] += 1
-            continue
-        suited += 1
+        bits = lack_of(c, &c.now, r, &need, i, end)
+        suited += bits == 0
+        while bits:
+            why[gs_ctz(bits)] += 1
+            bits &= bits - 1
     for e in range(fl.n_exclude):
         c.mark[fl.exclude[e]] = 0
     return suited

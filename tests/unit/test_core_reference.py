@@ -359,10 +359,36 @@ def passes(data: st.DataObject, *, conservative: bool) -> None:
             k: job.verdict for k, job in twin.queue.items()
         }
         core.check()
+        surveys(data, both, reqs, now)
         keys += [start.key for start in plan.starts]
         for _ in range(data.draw(st.integers(0, 3))):
             disturb(data, both, classes, keys, len(cluster))
         now += data.draw(st.sampled_from([1, 20, 60]))
+
+
+def surveys(data: st.DataObject, both: Both, reqs: list[tuple[int, int]], now: int) -> None:
+    """What a request would get now and later, beside the plan of the pass just made."""
+    core, twin = both
+    req, number = data.draw(st.sampled_from(reqs))
+    limit = data.draw(st.sampled_from([-1, 0, 10, 60, 200]))
+    planned = [reservation.key for reservation in twin.planned]
+    without = data.draw(st.sampled_from([None, *planned]))
+    at = now + data.draw(st.sampled_from([0, 1, 30, 60, 150]))
+    before = core.what_if(req, now, 60)
+    assert core.what_if(req, now, limit, at=at, without=without) == twin.what_if(
+        number, now, limit, at=at, without=without
+    )
+    there = core.survey(req, now, limit, at=at, without=without)
+    names = [
+        {name for bit, name in enumerate(_core.LACKS) if word >> bit & 1}
+        for word in memoryview(there.lacks).cast("I")
+    ]
+    assert names == twin.survey(number, now, limit, at=at, without=without)
+    if limit >= 0:
+        assert core.earliest(req, now, limit, without=without) == twin.earliest(
+            number, now, limit, without=without
+        )
+    assert core.what_if(req, now, 60) == before
 
 
 @st.composite
