@@ -31,7 +31,11 @@ _WORDS: dict[int, str] = {
     MailType.TIME_LIMIT_50: "Reached 50% of time limit",
     MailType.INVALID_DEPEND: "Invalid dependency",
 }
-_SHARES: dict[int, float] = {MailType.TIME_LIMIT_50: 0.5, MailType.TIME_LIMIT_80: 0.8, MailType.TIME_LIMIT_90: 0.9}
+_SHARES: dict[int, float] = {
+    MailType.TIME_LIMIT_50: 0.5,
+    MailType.TIME_LIMIT_80: 0.8,
+    MailType.TIME_LIMIT_90: 0.9,
+}
 
 #: ends that Slurm tells as a failure
 _FAILURES = frozenset(
