@@ -290,10 +290,9 @@ cdef class _Requests(_Nodes):
             self.c.scored -= <int64_t>self.c.n * 2 * <int64_t>sizeof(int64_t)
         free(r.score)
         free(r.seen)
-        if r.first != NULL:
-            self.c.scored -= <int64_t>self.c.n * 2 * <int64_t>sizeof(int64_t)
-        free(r.first)
-        free(r.first_seen)
+        if r.firsts.at != NULL:
+            self.c.scored -= firsts_bytes(&self.c)
+        firsts_free(&r.firsts)
         self._drop_filter(r.filter)
         memset(r, 0, sizeof(Req))
         del self._requests[self._request_keys[i]]

@@ -2,7 +2,12 @@
 
 cdef void book_free(Book* b) noexcept nogil:
     cdef int k
-    free(b.segs); free(b.head); free(b.stamp); free(b.at); free(b.users); free(b.any); free(b.old); free(b.shares)
+    free(b.segs); free(b.head); free(b.stamp); free(b.at); free(b.list); free(b.early); free(b.grown)
+    free(b.users); free(b.any); free(b.old); free(b.shares)
+    if b.bases != NULL:
+        for k in range(BASES):
+            firsts_free(&b.bases[k].firsts)
+    free(b.bases)
     if b.sky != NULL:
         for k in range(MAX_BITS + 1):
             free(b.sky[k].gpus)
@@ -93,6 +98,8 @@ cdef int book_lift(Cluster* c, int32_t slot, int lift) noexcept nogil:
                 return -1
             continue
         # It was cut out: its segments begin and end with it.
+        if book_grew(b, sh.node):
+            return -1
         b.clock += 1
         b.stamp[sh.node] = b.clock
         s = b.head[sh.node]
@@ -160,12 +167,17 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
         b.head = <int32_t*>calloc(c.n, sizeof(int32_t))
         b.stamp = <int64_t*>calloc(c.n, sizeof(int64_t))
         b.at = <int64_t*>calloc(c.n, sizeof(int64_t))
+        b.list = <int32_t*>calloc(c.n, sizeof(int32_t))
+        b.early = <uint64_t*>calloc(c.words, sizeof(uint64_t))
+        b.bases = <Base*>calloc(BASES, sizeof(Base))
         b.any = <uint8_t*>calloc(c.n, 1)
         b.sky = <Sky*>calloc(MAX_BITS + 1, sizeof(Sky))
         if (b.head == NULL or b.stamp == NULL or b.at == NULL or b.any == NULL
-                or b.sky == NULL):
+                or b.list == NULL or b.early == NULL or b.bases == NULL or b.sky == NULL):
             return -1
     b.now = now
+    b.n_grown = 0
+    b.n_bases = 0
     b.n_segs = 0
     b.n_exact = 0
     memset(b.any, 0, c.n)

@@ -8,37 +8,6 @@
 # A share of a GPU is planned as all of it; a share that starts now is placed as one.
 
 
-cdef int scores_first(Cluster* c, Req* r) noexcept nogil:
-    """Room for the first time at which each node could begin to hold a part of r."""
-    cdef int64_t bytes = <int64_t>c.n * 2 * <int64_t>sizeof(int64_t)
-    if r.first == NULL:
-        if c.scored + bytes > KEEP_SCORES:
-            return 0
-        r.first = <int64_t*>malloc(<size_t>c.n * sizeof(int64_t))
-        r.first_seen = <int64_t*>malloc(<size_t>c.n * sizeof(int64_t))
-        if r.first == NULL or r.first_seen == NULL:
-            free(r.first)
-            free(r.first_seen)
-            r.first = r.first_seen = NULL
-            return 0
-        c.scored += bytes
-        memset(r.first_seen, 0xff, <size_t>c.n * sizeof(int64_t))
-    return 1
-
-
-cdef inline int64_t first_of(Cluster* c, Req* r, int i, int keep, int64_t need_t,
-                             int64_t need_g) noexcept nogil:
-    """The earliest time at which node i could hold a part of r for a second: no start is before
-    it, however long the job. Kept until the node's time changes."""
-    cdef Book* b = &c.book
-    if not keep:
-        return b.now
-    if r.first_seen[i] != b.stamp[i]:
-        r.first_seen[i] = b.stamp[i]
-        r.first[i] = node_start(c, r, i, b.now, 1, FOREVER, need_t, need_g)
-    return r.first[i]
-
-
 cdef int64_t next_event(Cluster* c, Filter* fl, int64_t at) noexcept nogil:
     """The first time after `at` at which a node of the filter changes; FOREVER: none."""
     cdef Book* b = &c.book
@@ -65,6 +34,7 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
     number, else those that hold most, as in choose(). 1, or 0."""
     cdef Filter* fl = &c.filters[r.filter]
     cdef State* s = &c.then
+    cdef uint64_t* early = c.book.early
     cdef Seg sum_
     cdef Fit f
     cdef uint64_t x
@@ -84,14 +54,14 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
         plan_state(c, s, i, &sum_)
         t_in += f.t
         g_in += f.g
+    if n < most:
+        firsts_by(c, r, keep, at, need_t, need_g, early)
     for w in range(c.words):
-        x = fl.bits[w] if n < most else 0
+        x = early[w] if n < most else 0
         while x and n < most:
             i = c.node_of[(w << 6) + gs_ctz(x)]
             x &= x - 1
             if not c.now.usable[i] or c.mark[i]:
-                continue
-            if first_of(c, r, i, keep, need_t, need_g) > at:
                 continue
             seg_window(&c.book, i, at, at + duration, &sum_)
             if not seg_fit(c, r, i, &sum_, need_t, need_g, &f):
@@ -146,83 +116,89 @@ cdef inline void plan_state(Cluster* c, State* s, int i, Seg* g) noexcept nogil:
     s.jobs[i] = g.jobs
 
 
-cdef int64_t kth(int64_t* a, int n, int k) noexcept nogil:
-    """The k-th smallest (from 1) of a, which is put in another order. Cost: n."""
-    cdef int lo = 0, hi = n - 1, i, j
-    cdef int64_t v, t
-    k -= 1
-    while lo < hi:
-        v = a[(lo + hi) >> 1]
-        i = lo
-        j = hi
-        while i <= j:
-            while a[i] < v:
-                i += 1
-            while a[j] > v:
-                j -= 1
-            if i <= j:
-                t = a[i]
-                a[i] = a[j]
-                a[j] = t
-                i += 1
-                j -= 1
-        if k <= j:
-            hi = j
-        elif k >= i:
-            lo = i
-        else:
+cdef inline void latest_down(int64_t* a, int n) noexcept nogil:
+    """Of a heap of n times whose top is the latest: the top is another one now."""
+    cdef int64_t v = a[0]
+    cdef int p = 0, child = 1
+    while child < n:
+        if child + 1 < n and a[child + 1] > a[child]:
+            child += 1
+        if a[child] <= v:
             break
-    return a[k]
+        a[p] = a[child]
+        p = child
+        child = 2 * p + 1
+    a[p] = v
+
+
+cdef inline void latest_up(int64_t* a, int p) noexcept nogil:
+    cdef int64_t v = a[p]
+    while p and a[(p - 1) >> 1] < v:
+        a[p] = a[(p - 1) >> 1]
+        p = (p - 1) >> 1
+    a[p] = v
+
+
+cdef inline int parts_add(Cluster* c, Req* r, int i, int64_t at, int64_t duration, int k, int n,
+                          int64_t bound, int64_t need_t, int64_t need_g) noexcept nogil:
+    """Node i to the earliest k, of which n are there; how many are there then."""
+    cdef int64_t* a = c.book.at
+    cdef int64_t e = node_start(c, r, i, at, duration, bound, need_t, need_g)
+    if e >= bound:
+        return n
+    if n < k:
+        a[n] = e
+        latest_up(a, n)
+        return n + 1
+    a[0] = e
+    latest_down(a, n)
+    return n
 
 
 cdef int64_t parts_start(Cluster* c, Req* r, int64_t at, int64_t last, int64_t duration, int k,
                          int keep, int64_t need_t, int64_t need_g) noexcept nogil:
     """The first time in [at, last] at which k nodes, each by itself, could begin to hold a part of
-    r; -1: none. Nodes that are out of question by when they could at all are not looked at.
-    Cost: nodes."""
+    r; -1: none. Cost: nodes that could begin by then at all; all nodes without a heap."""
     cdef Book* b = &c.book
-    cdef Filter* fl = &c.filters[r.filter]
-    cdef int64_t e, bound = last + 1, low = last
+    cdef Firsts* f = &r.firsts
+    cdef uint64_t* bits = c.filters[r.filter].bits
+    cdef int64_t bound = last + 1
     cdef uint64_t x
-    cdef int w, i, n, turn
-    if k > 1 and keep:
-        n = 0
+    cdef int w, i, p, n = 0, head = 0, tail = 0
+    if not keep:
         for w in range(c.words):
-            x = fl.bits[w]
+            x = bits[w]
             while x:
                 i = c.node_of[(w << 6) + gs_ctz(x)]
                 x &= x - 1
                 if c.now.usable[i] and not c.mark[i]:
-                    e = first_of(c, r, i, keep, need_t, need_g)
-                    if e <= last:
-                        b.at[n] = lmax(e, at)
-                        n += 1
-        if n < k:
-            return -1
-        low = kth(b.at, n, k)
-    n = 0
-    for turn in range(2):
-        for w in range(c.words):
-            x = fl.bits[w]
-            while x:
-                i = c.node_of[(w << 6) + gs_ctz(x)]
-                x &= x - 1
-                if not c.now.usable[i] or c.mark[i]:
-                    continue
-                e = first_of(c, r, i, keep, need_t, need_g)
-                if e >= bound or (e <= low) == turn:
-                    continue
-                e = node_start(c, r, i, lmax(at, e), duration, bound, need_t, need_g)
-                if e < bound:
-                    b.at[n] = e
-                    n += 1
-                    if k == 1:
-                        bound = e
-        if n >= k and k > 1:
-            bound = kth(b.at, n, k) + 1
-        if low >= last:
+                    n = parts_add(c, r, i, at, duration, k, n, bound, need_t, need_g)
+                    if n == k:
+                        bound = b.at[0]
+        return b.at[0] if n == k else -1
+    # By levels of the heap, which is nearly in order of time.
+    if f.n >= k:
+        b.list[0] = 0
+        tail = 1
+    while head < tail and bound > at:
+        p = b.list[head]
+        head += 1
+        while f.at[f.heap[p]] < bound:
+            if not firsts_true(c, r, p, need_t, need_g):
+                continue
+            i = f.heap[p]
+            if not c.mark[i]:
+                n = parts_add(c, r, i, lmax(at, f.at[i]), duration, k, n, bound, need_t, need_g)
+                if n == k:
+                    bound = b.at[0]
+            if 2 * p + 1 < f.n:
+                b.list[tail] = 2 * p + 1
+                tail += 1
+            if 2 * p + 2 < f.n:
+                b.list[tail] = 2 * p + 2
+                tail += 1
             break
-    return kth(b.at, n, k) if n >= k else -1
+    return b.at[0] if n == k else -1
 
 
 cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration) noexcept nogil:
@@ -245,7 +221,6 @@ cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration) noexcept nogil:
     if upper == 1 and r.n_must == 0:
         need_t = r.ntasks
         need_g = r.gtotal
-    keep = scores_first(c, r)
     # Room only shrinks during a pass: no job starts before a shorter one of its class did.
     if r.plan_pass != c.pass_id or b.keep:
         r.plan_pass = c.pass_id
@@ -256,6 +231,7 @@ cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration) noexcept nogil:
             at = r.plan_at[k]
     for k in range(r.n_must):
         c.mark[r.must[k]] = 1
+    keep = firsts_open(c, r)
     ok = -1
     while at <= last and tries < TRIES:
         k = lower - r.n_must

@@ -268,7 +268,8 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
                     return -1
                 judge(c, slot, <uint8_t>v)
                 continue
-            book_lift(c, slot, 1)
+            if book_lift(c, slot, 1):
+                return -1
         end = now + limit if limit else FOREVER
         # What is free only shrinks during a pass: a refusal holds for the whole class, for this
         # duration and longer if it was for a reservation, for any otherwise.

@@ -50,6 +50,23 @@ cdef struct Filter:
     int64_t version          # of the static data that bits was made from
     int refs
 
+# When each node could begin to hold a part of a request class, see firsts.pxi.
+cdef struct Firsts:
+    int64_t* at
+    int64_t* seen            # stamp of the node's time that this was made for
+    int32_t* heap            # nodes, the earliest on top
+    int32_t* place           # of each node in it; -1: it is not
+    int n
+    int64_t pass_id
+    int64_t known            # entries of Book.grown that it has taken up
+
+# The same for all classes that need so many GPUs and CPUs of a node: a lower bound to begin with.
+cdef struct Base:
+    int filter
+    int64_t gpus
+    int64_t cpus
+    Firsts firsts            # without seen
+
 # A request class.
 cdef struct Req:
     int filter
@@ -97,8 +114,7 @@ cdef struct Req:
     int64_t* seen            # stamp of the node that the score was made for
     int64_t score_version
     # first times of nodes and the place in the skyline, see plan.pxi
-    int64_t* first
-    int64_t* first_seen
+    Firsts firsts
     int64_t plan_pass
     int64_t plan_at[64]      # by the length in binary places: the latest start of the pass ...
     int64_t plan_len[64]     # ... and how long that job is
@@ -139,6 +155,7 @@ cdef enum:
     SLOTS = 2048           # of a skyline, at most
     FORWARD = 1            # reservations of the last pass may only move forward
     HOLD = 2               # ... stay as they are
+    BASES = 32             # heaps that classes begin with
     TRIES = 200            # events that a request is tried at whose parts alone would fit
 
 cdef struct Seg:
@@ -178,6 +195,13 @@ cdef struct Book:
     int64_t* stamp           # per node: changes with its segments
     int64_t clock
     int64_t* at              # scratch, per node
+    int32_t* list            # likewise
+    uint64_t* early          # likewise, a bitmap over ranks
+    Base* bases              # BASES of them
+    int n_bases              # made in this pass
+    int32_t* grown           # nodes whose room has grown during the pass
+    int64_t grown_cap
+    int64_t n_grown
     uint8_t* any             # per node: something is planned on it
     int n_slots
     int64_t slot             # seconds
