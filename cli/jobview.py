@@ -375,6 +375,7 @@ class JobView:
             self.requested_nodes,
             gpus,
             {kind: gpus} if kind and gpus else {},
+            self.job.spec.shape.share_count * self.requested_nodes,
         )
 
     @property
@@ -387,8 +388,9 @@ class JobView:
             sum(share.cpus for share in alloc),
             sum(share.mem_mb for share in alloc),
             len(alloc),
-            sum(share.gpus.bit_count() for share in alloc),
+            sum(share.whole_gpus for share in alloc),
             self.job.gpu_types,
+            sum(share.shares for share in alloc),
         )
 
     @property
@@ -396,16 +398,20 @@ class JobView:
         """`squeue -O tres-alloc`: what it has, or what it asks for."""
         return self.allocated_tres or self.requested_tres
 
-    def _tres(self, cpus: int, mb: int, nodes: int, gpus: int, types: dict[str, int]) -> str:
-        parts = [f"cpu={cpus}"]
+    def _tres(
+        self, cpus: int, mb: int, nodes: int, gpus: int, types: dict[str, int], parts: int
+    ) -> str:
+        found = [f"cpu={cpus}"]
         if mb:
-            parts.append(f"mem={megabytes(mb, self.convert)}")
+            found.append(f"mem={megabytes(mb, self.convert)}")
         # Without TRESBillingWeights a job is billed by its CPUs.
-        parts += [f"node={nodes}", f"billing={cpus}"]
+        found += [f"node={nodes}", f"billing={cpus}"]
         if gpus:
-            parts.append(f"gres/gpu={gpus}")
-            parts += [f"gres/gpu:{kind}={n}" for kind, n in sorted(types.items()) if kind and n]
-        return ",".join(parts)
+            found.append(f"gres/gpu={gpus}")
+            found += [f"gres/gpu:{kind}={n}" for kind, n in sorted(types.items()) if kind and n]
+        if parts:
+            found.append(f"gres/{self.job.spec.shape.share}={parts}")
+        return ",".join(found)
 
     def tres_per(self, scope: str) -> str:
         """The GPU request of one scope ("per_node", "per_job", ...) as given; "" none."""

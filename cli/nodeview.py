@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gsched import gpushare
 from gsched.config import Config, NodeConfig
 from gsched.model.node import Node, NodeUse
 from gsched.model.states import NodeFlag
@@ -43,13 +44,21 @@ def _as_changed(conf: NodeConfig, node: Node) -> NodeConfig:
 class NodeView:
     """A node as users see it."""
 
-    __slots__ = ("base", "conf", "flags", "node", "use")
+    __slots__ = ("base", "conf", "flags", "node", "parts", "use")
 
-    def __init__(self, conf: NodeConfig, node: Node | None, use: NodeUse | None) -> None:
+    def __init__(
+        self,
+        conf: NodeConfig,
+        node: Node | None,
+        use: NodeUse | None,
+        parts: list[gpushare.Parts] | None = None,
+    ) -> None:
         self.node = node if node is not None else Node(conf.name)
         #: its line, and what an administrator said since
         self.conf = _as_changed(conf, self.node)
         self.use = use if use is not None else NodeUse(conf.name)
+        #: the parts of each GPU, None where they have none
+        self.parts = parts
         #: base state in Slurm's capitals
         self.base = self._base()
         #: what is said beside it, in the order Slurm lists it
@@ -181,7 +190,7 @@ class NodeView:
     @property
     def gres_used(self) -> str:
         """ "gpu:h100:2(IDX:0-1)": how many of each type, and which bits."""
-        used = self.use.gpus_alloc
+        used = self._whole
         if not self.conf.gpu_types:
             return "gpu:0"
         parts = []
@@ -190,12 +199,17 @@ class NodeView:
             index = cpu_id_text(here) or "N/A"
             name = f"gpu:{kind}" if kind else "gpu"
             parts.append(f"{name}:{here.bit_count()}(IDX:{index})")
-        return ",".join(parts)
+        return ",".join([*parts, *gpushare.gres_texts(self.conf, self.parts, self.use.parts)])
+
+    @property
+    def _whole(self) -> int:
+        """GPUs that are given whole; one in parts is no longer a GPU to Slurm."""
+        return self.use.gpus_alloc & ~sum(1 << bit for bit in self.use.parts)
 
     @property
     def gpu_counts(self) -> dict[str, int]:
-        """Allocated GPUs by type."""
-        used = self.use.gpus_alloc
+        """Allocated GPUs by type, without those in parts."""
+        used = self._whole
         counts = {kind: (used & bits).bit_count() for kind, bits in self._bits_by_type().items()}
         return {kind: n for kind, n in counts.items() if n}
 
@@ -238,7 +252,8 @@ class NodeView:
     @property
     def configured_tres(self) -> str:
         types = {kind: n for kind, n in self.conf.gpu_types.items() if kind}
-        return tres_text(self.cpus, self.conf.real_memory, None, self.conf.gpus, types)
+        text = tres_text(self.cpus, self.conf.real_memory, None, self.conf.gpus, types)
+        return ",".join([text, *share_texts(gpushare.configured([self.conf]))])
 
     @property
     def allocated_tres(self) -> str:
@@ -250,6 +265,7 @@ class NodeView:
         if use.mem_alloc_mb:
             parts.append(f"mem={megabytes(use.mem_alloc_mb)}")
         parts += _gpu_parts(sum(counts.values()), counts)
+        parts += share_texts(gpushare.counts(self.parts, use.parts))
         return ",".join(parts)
 
 
@@ -260,6 +276,11 @@ def tres_text(cpus: int, mb: int, nodes: int | None, gpus: int, types: dict[str,
         parts.append(f"node={nodes}")
     parts.append(f"billing={cpus}")
     return ",".join(parts + _gpu_parts(gpus, types))
+
+
+def share_texts(counts: dict[str, int]) -> list[str]:
+    """Parts of GPUs as TRES texts: "gres/shard=3"."""
+    return [f"gres/{name}={n}" for name, n in sorted(counts.items()) if n]
 
 
 def _gpu_parts(total: int, types: dict[str, int]) -> list[str]:
@@ -274,7 +295,11 @@ def node_views(
     """The configured nodes in the order of the file; nodes for later only with `future`."""
     records = {node.name: node for node in nodes}
     used = {item.name: item for item in use}
-    views = [NodeView(c, records.get(n), used.get(n)) for n, c in config.nodes.items()]
+    views = []
+    for name, conf in config.nodes.items():
+        node = records.get(name)
+        parts = gpushare.parts(config, name, node.gpus if node is not None else ())
+        views.append(NodeView(conf, node, used.get(name), parts))
     return [view for view in views if future or view.base != "FUTURE"]
 
 

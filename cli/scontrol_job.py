@@ -152,15 +152,18 @@ def _resources(view: JobView) -> list[str]:
 
 def _details(view: JobView) -> list[str]:
     """What each node gives; alike neighbours in one line."""
-    total = sum(share.gpus.bit_count() for share in view.shares)
-    lines = [f"JOB_GRES={or_null(gres_text(total, view.job.gpu_types))}"]
+    total = sum(share.whole_gpus for share in view.shares)
+    parts = sum(share.shares for share in view.shares)
+    name = view.job.spec.shape.share
+    text = f"{name}:{parts}" if parts else gres_text(total, view.job.gpu_types)
+    lines = [f"JOB_GRES={or_null(text)}"]
     kinds = [kind for kind, n in view.job.gpu_types.items() if n]
     kind = kinds[0] if len(kinds) == 1 else ""
     group: list[str] = []
     last = ""
     for share in view.shares:
         # Of a job that has ended Slurm tells the CPUs and the memory alone.
-        text = _share_text(share, kind, gpus=not view.job.state.finished)
+        text = _share_text(share, kind, name, gpus=not view.job.state.finished)
         if group and text != last:
             lines.append(f"  Nodes={compress(group)} {last}")
             group = []
@@ -170,9 +173,12 @@ def _details(view: JobView) -> list[str]:
     return lines
 
 
-def _share_text(share: NodeAlloc, kind: str, *, gpus: bool) -> str:
+def _share_text(share: NodeAlloc, kind: str, parts: str, *, gpus: bool) -> str:
     gres = ""
     if share.gpus and gpus:
         name = f"gpu:{kind}" if kind else "gpu"
-        gres = f"{name}:{share.gpus.bit_count()}(IDX:{cpu_id_text(share.gpus)})"
+        if share.shares:
+            name = parts
+        count = share.shares or share.gpus.bit_count()
+        gres = f"{name}:{count}(IDX:{cpu_id_text(share.gpus)})"
     return f"CPU_IDs={cpu_id_text(share.cpu_ids)} Mem={share.mem_mb} GRES={gres}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gsched import gpushare
 from gsched.config import Config, PartitionConfig
 from gsched.hostlist import compress
-from gsched_cli.nodeview import NodeView, tres_text, user_name
+from gsched_cli.nodeview import NodeView, share_texts, tres_text, user_name
 from gsched_cli.text import duration, timestamp
 
 
@@ -95,6 +96,7 @@ def partition_lines(part: PartitionConfig, config: Config) -> list[str]:
     tres = tres_text(
         cpus, sum(node.real_memory for node in nodes), len(nodes), sum(types.values()), types
     )
+    tres = ",".join([tres, *share_texts(gpushare.configured(nodes))])
     lines = [
         f"PartitionName={part.name}",
         f"{_names('AllowGroups', part.allow_groups)} {accounts} {qos}",

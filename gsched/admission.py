@@ -16,6 +16,7 @@ from gsched import licenses
 from gsched.config import Config, PartitionConfig
 from gsched.errors import message
 from gsched.features import MAX_DEPTH
+from gsched.gpushare import KINDS, MAX_PARTS
 from gsched.gres import MAX_GPUS
 from gsched.model import JobSpec, Shape
 from gsched.taskset import TaskSet, TaskSetError
@@ -84,7 +85,7 @@ def _texts(spec: JobSpec) -> Iterator[str]:
     for mapping in (spec.tres, spec.rlimits):
         yield from mapping
     yield from spec.tres.values()
-    yield from (spec.shape.features, spec.shape.gpu_type)
+    yield from (spec.shape.features, spec.shape.gpu_type, spec.shape.share)
     yield from spec.shape.nodelist
     yield from spec.shape.exclude
 
@@ -124,6 +125,9 @@ def _ranges(spec: JobSpec, config: Config) -> Problem | None:
         return _problem("ESLURM_TOO_MANY_REQUESTED_CPUS")
     if any(not 0 <= getattr(shape, name) <= MAX_GPUS for name in _GPU_COUNTS):
         return _problem("ESLURM_INVALID_GRES")
+    problem = _parts(shape, config)
+    if problem is not None:
+        return problem
     sizes = [
         size
         for size in (shape.mem_per_node, shape.mem_per_cpu, shape.mem_per_gpu)
@@ -143,6 +147,20 @@ def _ranges(spec: JobSpec, config: Config) -> Problem | None:
         not -1 <= value < 1 << 64 for value in spec.rlimits.values()
     ):
         return _problem("ESLURM_INVALID_TRES", "nice value or resource limit out of range")
+    return None
+
+
+def _parts(shape: Shape, config: Config) -> Problem | None:
+    """Parts of a GPU are of a resource that the cluster has, and stand alone."""
+    if not shape.share and not shape.share_count:
+        return None
+    known = shape.share in KINDS and shape.share in config.gres_types
+    if not known or any(getattr(shape, name) for name in _GPU_COUNTS):
+        return _problem("ESLURM_INVALID_GRES")
+    if not 1 <= shape.share_count <= MAX_GPUS:
+        return _problem("ESLURM_INVALID_GRES")
+    if shape.share_count > MAX_PARTS:
+        return _problem("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE")
     return None
 
 

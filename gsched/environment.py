@@ -47,12 +47,14 @@ _OF_ANOTHER_JOB = (
     b"SLURM_PACK_",
     b"SLURM_PROCID",
     b"SLURM_RESTART_COUNT",
+    b"SLURM_SHARDS_ON_NODE",
     b"SLURM_SRUN_",
     b"SLURM_STEP",
     b"SLURM_TASK",
     b"SLURM_THREADS_PER_CORE",
     b"SLURM_TRES_",
     b"SLURMD_",
+    b"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=",
     b"CUDA_VISIBLE_DEVICES=",
     b"GPU_DEVICE_ORDINAL=",
     b"ROCR_VISIBLE_DEVICES=",
@@ -178,7 +180,7 @@ def _tasks(job: Job) -> dict[str, str]:
     if not ntasks and shape.ntasks_per_node:
         ntasks = shape.ntasks_per_node * len(job.alloc)
     if not ntasks and shape.ntasks_per_gpu:
-        ntasks = shape.ntasks_per_gpu * sum(part.gpus.bit_count() for part in job.alloc)
+        ntasks = shape.ntasks_per_gpu * sum(part.whole_gpus for part in job.alloc)
     if ntasks:
         result["SLURM_NTASKS"] = result["SLURM_NPROCS"] = str(ntasks)
         result["SLURM_TASKS_PER_NODE"] = repeats(part.tasks for part in job.alloc)
@@ -204,7 +206,7 @@ def _memory(job: Job, config: Config) -> dict[str, str]:
     shape = job.spec.shape
     per_gpu, per_cpu, per_node = shape.mem_per_gpu, shape.mem_per_cpu, shape.mem_per_node
     if per_gpu is None and per_cpu is None and per_node is None:
-        if any(part.gpus for part in job.alloc):
+        if any(part.whole_gpus for part in job.alloc):
             per_gpu = config.def_mem_gpu(job.partition)
         default = config.def_mem(job.partition) if per_gpu is None else None
         if default is not None:

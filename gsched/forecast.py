@@ -67,7 +67,7 @@ def place_all(
             number, found = first
             assert isinstance(found, _core.Placement)
             shares = [(n, cpus, mem, gpus, tasks) for n, cpus, tasks, mem, gpus in found.nodes]
-            core.allocate(key, shares)
+            core.allocate(key, shares, gpu_milli=found.gpu_milli)
             places.append((number, found))
         return places
     finally:

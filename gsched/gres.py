@@ -11,6 +11,7 @@ import re
 import msgspec
 
 from gsched.errors import message
+from gsched.gpushare import KINDS
 
 #: the only generic resource of this release
 GPU = "gpu"
@@ -40,6 +41,8 @@ class GpuRequest(msgspec.Struct, frozen=True):
     type: str = ""
     #: as Slurm shows it, e.g. "gres/gpu:h100:2"
     shown: str = ""
+    #: "shard" or "mps": not whole GPUs, but so many parts of one GPU on each node
+    share: str = ""
 
 
 def _count(text: str) -> int:
@@ -94,26 +97,30 @@ def parse_gpus(text: str) -> GpuRequest:
 
 
 def parse_gres(text: str) -> GpuRequest:
-    """A value of --gres: "gpu[:type][:count],..."; "none" and "" ask for nothing.
+    """A value of --gres: "gpu[:type][:count],...", or the same of shard or mps, but not beside
+    gpu: a GPU is given whole or in parts. "none" and "" ask for nothing.
 
-    Raises GresError, also for any resource but gpu.
+    Raises GresError, also for any other resource.
     """
     if text.lower() == "none":
         return GpuRequest(0)
     parts: list[tuple[str, int]] = []
     shown: list[str] = []
+    names: set[str] = set()
     for item in text.split(","):
         if not item:
             continue
         name, separator, rest = item.removeprefix("gres/").removeprefix("gres:").partition(":")
-        if name != GPU or (separator and not rest):
+        names.add(name)
+        if name not in (GPU, *KINDS) or len(names) > 1 or (separator and not rest):
             raise _invalid()
         parts.append(_one(rest))
-        shown.append(f"gres/gpu:{rest}" if separator else "gres/gpu")
+        shown.append(f"gres/{name}:{rest}" if separator else f"gres/{name}")
     if not parts:
         return GpuRequest(0)
     kind, number = _merge(parts)
-    return GpuRequest(number, kind, ",".join(shown))
+    share = "" if names == {GPU} or not number else names.pop()
+    return GpuRequest(number, kind, ",".join(shown), share)
 
 
 def parse_tres_per_task(text: str) -> tuple[int, GpuRequest | None]:

@@ -418,6 +418,13 @@ def _read_gpus(options: Options, shape: Shape) -> _Gpus:
         parse_gpus(options.gpus_per_socket) if options.gpus_per_socket is not None else None
     )
     task_cpus, per_task = _per_task(options)
+    parts = gres if gres is not None and gres.share else None
+    if parts is not None:
+        # A GPU is given whole or in parts, and the clock of one that is shared is nobody's.
+        if any(form and form.count for form in (total, per_task, per_socket)) or options.gpu_freq:
+            raise Refusal(message("ESLURM_INVALID_GRES"))
+        shape = _replace(shape, share=parts.share, share_count=parts.count, gpu_type=parts.type)
+        per_node = None
     if task_cpus and not shape.cpus_per_task_set:
         shape = _replace(shape, cpus_per_task=task_cpus, cpus_per_task_set=True)
 
@@ -440,6 +447,8 @@ def _read_gpus(options: Options, shape: Shape) -> _Gpus:
         if per_node is gres:
             # Shown alike, but --gres leaves no SLURM_GPUS_PER_NODE behind.
             tres["gres"] = per_node.shown
+    if parts is not None:
+        tres["per_node"] = tres["gres"] = parts.shown
     if per_socket and per_socket.count:
         tres["per_socket"] = per_socket.shown
     words = []
@@ -463,7 +472,7 @@ def _read_gpus(options: Options, shape: Shape) -> _Gpus:
             gpus_per_node=per_node.count if per_node else 0,
             gpus_per_task=per_task.count if per_task else 0,
             gpus_per_socket=per_socket.count if per_socket else 0,
-            gpu_type=types.pop() if types else "",
+            gpu_type=types.pop() if types else shape.gpu_type,
         ),
         tres,
     )

@@ -99,6 +99,16 @@ def gpu_variables(
     return variables
 
 
+def share_variables(name: str, count: int, parts: int) -> dict[str, str]:
+    """What a job with `count` of the `parts` of its GPU is told of them: how many shards, or how
+    much of the GPU's threads MPS may let it use."""
+    if name == "mps":
+        percent = 100 * count / max(parts, 1)
+        text = f"{percent:.2f}".rstrip("0").rstrip(".")
+        return {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": text}
+    return {"SLURM_SHARDS_ON_NODE": str(count)}
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceRules:
     """Device rules in the words of cgroup v1, "c MAJOR:MINOR"."""

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
+from gsched import gpushare
 from gsched.config import Config
 from gsched.hostlist import compress
 from gsched.wire.messages import LaunchSpec
@@ -15,6 +16,11 @@ from slurmd_compat.agent import Key
 from slurmd_compat.inventory import Inventory
 from slurmd_compat.launcher import Grant, LaunchError
 
+#: of what a job is told about its GPUs, what prolog and epilog hear too
+_HOOK_VARIABLES = (
+    *("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS"),
+    "SLURM_SHARDS_ON_NODE",
+)
 #: seconds between tries to remove a control group that was not empty
 RETRY_S = 2
 
@@ -31,6 +37,7 @@ class Grants:
         self.log = log
         self._places = {gpu.uuid: index for index, gpu in enumerate(inventory.gpus)}
         self._flags = config.gres_flags(node)
+        self._parts = gpushare.parts(config, node, inventory.gpus)
         self._handles: dict[Key, cgroups.CgroupHandle] = {}
         #: groups that were not empty yet
         self._stubborn: list[cgroups.CgroupHandle] = []
@@ -69,7 +76,7 @@ class Grants:
     def grant(self, key: Key, launch: LaunchSpec) -> Grant:
         """GPUs and cgroups of an attempt that is about to start. Raises LaunchError."""
         bitmap = self._bitmap(launch, strict=True)
-        grant = Grant(self._variables(bitmap))
+        grant = Grant(self._variables(bitmap, launch))
         if self._cgroups is None:
             return grant
         part = launch.job.alloc[launch.node_index]
@@ -165,7 +172,7 @@ class Grants:
             bitmap |= 1 << index
         return bitmap
 
-    def _variables(self, bitmap: int) -> dict[str, str]:
+    def _variables(self, bitmap: int, launch: LaunchSpec) -> dict[str, str]:
         variables = binding.gpu_variables(
             self.inventory.gpus,
             bitmap,
@@ -176,6 +183,10 @@ class Grants:
         )
         if variables:
             variables["SLURM_GPUS_ON_NODE"] = str(bitmap.bit_count())
+        shares = launch.job.alloc[launch.node_index].shares
+        if shares and bitmap:
+            has = self._parts[bitmap.bit_length() - 1][1] if self._parts else 0
+            variables |= binding.share_variables(launch.job.spec.shape.share, shares, has)
         return variables
 
     def hook_environment(self, key: Key, launch: LaunchSpec, which: str) -> dict[str, str]:
@@ -209,8 +220,8 @@ class Grants:
         ):
             if value and "\0" not in value:
                 env[name] = value
-        variables = self._variables(self._bitmap(launch, strict=False))
-        for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS"):
+        variables = self._variables(self._bitmap(launch, strict=False), launch)
+        for name in _HOOK_VARIABLES:
             if name in variables:
                 env[name] = variables[name]
         return env

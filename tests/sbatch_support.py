@@ -62,13 +62,14 @@ class FakeCluster:
     time: float = 1_795_960_000.0
     uid: int = 1000
     gid: int = 1000
+    configured: Config = CONFIG
 
     def call(self, write: Write, request_id: bytes | None = None) -> Reply:
         assert isinstance(write, SubmitJob)
         self.request_ids.append(request_id)
         if self.refusals:
             return self.refusals.pop(0)
-        problem = request.validate(write.spec, CONFIG, write.script, write.environment)
+        problem = request.validate(write.spec, self.configured, write.script, write.environment)
         if problem is not None:
             return Refused(b"", problem.message, problem.code, notes=list(problem.notes))
         self.submitted.append(write)
@@ -91,7 +92,7 @@ class FakeCluster:
         return Status("uuid", "peer", 1, 1, True)
 
     def config(self) -> Config:
-        return CONFIG
+        return self.configured
 
     def now(self) -> float:
         return self.time

@@ -95,14 +95,23 @@ def row(job: Job, cluster: str, now: int, *, contain: bool = False, reason: str 
     )
     gpus = _gpus(shape)
     kinds = {shape.gpu_type: gpus} if shape.gpu_type and gpus else {}
-    found.req_tres = tres(found.req_cpus, found.req_mem_mb, found.req_nodes, gpus, kinds, bill=True)
+    found.req_tres = tres(
+        found.req_cpus,
+        found.req_mem_mb,
+        found.req_nodes,
+        gpus,
+        kinds,
+        (shape.share, shape.share_count * found.req_nodes),
+        bill=True,
+    )
     if alloc:
         found.alloc_tres = tres(
             found.alloc_cpus,
             sum(part.mem_mb for part in alloc),
             len(alloc),
-            sum(part.gpus.bit_count() for part in alloc),
+            sum(part.whole_gpus for part in alloc),
             job.gpu_types,
+            (shape.share, sum(part.shares for part in alloc)),
             bill=True,
         )
         found.steps = _steps(job, found, contain)
@@ -110,9 +119,17 @@ def row(job: Job, cluster: str, now: int, *, contain: bool = False, reason: str 
 
 
 def tres(
-    cpus: int, mb: int, nodes: int, gpus: int, kinds: dict[str, int], *, bill: bool = False
+    cpus: int,
+    mb: int,
+    nodes: int,
+    gpus: int,
+    kinds: dict[str, int],
+    share: tuple[str, int] = ("", 0),
+    *,
+    bill: bool = False,
 ) -> str:
-    """TRES text in accounting's order (by name), memory in megabytes."""
+    """TRES text in accounting's order (by name), memory in megabytes. `share`: parts of GPUs, what
+    they are called and how many."""
     parts = [f"cpu={cpus}", f"node={nodes}"]
     if bill:
         # Without TRESBillingWeights a job is billed by its CPUs.
@@ -122,6 +139,8 @@ def tres(
     if gpus:
         parts.append(f"gres/gpu={gpus}")
         parts += [f"gres/gpu:{kind}={count}" for kind, count in kinds.items() if kind and count]
+    if share[1]:
+        parts.append(f"gres/{share[0]}={share[1]}")
     return ",".join(sorted(parts))
 
 
@@ -253,7 +272,7 @@ def _steps(job: Job, found: AcctJob, contain: bool) -> list[AcctStep]:
     """The batch step, which runs on the first node, and the one that keeps the job's shell of
     processes where there is one."""
     first = job.alloc[0]
-    gpus = first.gpus.bit_count()
+    gpus = first.whole_gpus
     kinds = dict.fromkeys(job.gpu_types, gpus) if len(job.gpu_types) == 1 and gpus else {}
     batch = AcctStep(
         "batch",
@@ -268,7 +287,7 @@ def _steps(job: Job, found: AcctJob, contain: bool) -> list[AcctStep]:
         1,
         1,
         first.node,
-        tres(first.cpus, first.mem_mb, 1, gpus, kinds),
+        tres(first.cpus, first.mem_mb, 1, gpus, kinds, (job.spec.shape.share, first.shares)),
         job.usage.user_ms,
         job.usage.system_ms,
         job.usage.max_rss_kb if job.finished and job.usage.max_rss_kb else -1,

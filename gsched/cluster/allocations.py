@@ -35,6 +35,7 @@ class Allocations:
             [(self._nodes.index[p.node], p.cpus, p.mem_mb, p.gpus, p.tasks) for p in open_parts],
             job.end_time if not job.finished else 0,
             adopt=True,
+            gpu_milli=open_parts[0].shares if open_parts else 0,
         )
         self._key[job.id] = key
         for part in open_parts:
@@ -92,6 +93,11 @@ class Allocations:
         key = self._key.get(job.id)
         if key is not None:
             self._core.set_end(key, job.end_time)
+
+    def parts_held(self, job_id: int) -> int:
+        """Parts of one GPU that a job holds on each of its nodes; 0 none, or whole GPUs."""
+        key = self._key.get(job_id)
+        return 0 if key is None else self._core.allocation_milli(key)
 
     def held(self) -> Iterator[tuple[int, int]]:
         """(job id, key in the core) of all that hold something."""

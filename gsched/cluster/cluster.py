@@ -54,6 +54,7 @@ class Cluster:
         self.give_back = self._allocations.give_back
         self.release = self._allocations.release
         self.set_end = self._allocations.set_end
+        self.parts_held = self._allocations.parts_held
 
     def set_usable(self, name: str, usable: bool) -> None:
         """Whether new work may go to a node."""
@@ -116,7 +117,7 @@ class Cluster:
         for job_id, key in self._allocations.held():
             held = self._core.allocation(key)
             shares = [(node, cpus, mem, gpus, tasks) for node, cpus, tasks, mem, gpus in held]
-            core.allocate(key, shares, adopt=True)
+            core.allocate(key, shares, adopt=True, gpu_milli=self._core.allocation_milli(key))
             running.append((key, ends.get(job_id, 0)))
         wanted = [
             tuple(self._requests.words(shape, name) for name in names)

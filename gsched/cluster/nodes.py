@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gsched import _core
+from gsched import _core, gpushare
 from gsched.bits import bits, symmetric
 from gsched.config import Config, NodeConfig
 from gsched.model import Node, NodeAlloc
@@ -87,10 +87,18 @@ class Nodes:
             "features": self._features(conf),
             "weight": conf.weight,
             "threads": conf.threads_per_core,
+            "gpu_parts": self._parts(node),
         }
         usable = self._core.node(i).usable and node.flags == 0
         self._core.set_node(i, cls=cls, usable=usable, **description)
         self._together.describe(i, cls, links, numa, description)
+
+    def _parts(self, node: Node) -> tuple[tuple[int, int], ...] | None:
+        """(kind, number) of the parts of each GPU, in the core's words."""
+        found = gpushare.parts(self.config, node.name, node.gpus)
+        if found is None:
+            return None
+        return tuple((gpushare.KINDS.get(name, 0), number) for name, number in found)
 
     def _wiring(
         self, rows: list[list[int]], numa: list[int]
@@ -139,16 +147,16 @@ class Nodes:
         return [near[bit] for bit in bits(part.gpus) if bit < len(near)]
 
     def gpu_types(self, alloc: Iterable[NodeAlloc]) -> dict[str, int]:
-        """GPUs of an allocation by type."""
+        """GPUs of an allocation by type, without those of which it has only parts."""
         found: dict[str, int] = {}
         for part in alloc:
             types = self._gpu_type[self.index[part.node]]
-            for bit in bits(part.gpus):
+            for bit in bits(0 if part.shares else part.gpus):
                 found[types[bit]] = found.get(types[bit], 0) + 1
         return found
 
     def shares(self, placement: _core.Placement) -> list[NodeAlloc]:
         return [
-            NodeAlloc(self.names[node], cpus, tasks, mem, gpus)
+            NodeAlloc(self.names[node], cpus, tasks, mem, gpus, shares=placement.gpu_milli)
             for node, cpus, tasks, mem, gpus in placement.nodes
         ]

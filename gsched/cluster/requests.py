@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gsched import _core, features, nodepolicy
+from gsched import _core, features, gpushare, nodepolicy
 from gsched.cluster.nodes import Nodes
 from gsched.model import Shape
 from gsched.together import Together
@@ -71,6 +71,10 @@ class Requests:
             sum(1 << self._nodes.feature_bit(name) for name in option)
             for option in features.parse(shape.features)
         ]
+        exclusive = shape.exclusive > 0 or part.oversubscribe == "EXCLUSIVE"
+        if shape.share:
+            # With all of a node's GPUs none is left to be in parts: it gets them whole.
+            per_node = 1
         kind = -1
         if shape.gpu_type:
             kind = self._nodes.type_id(shape.gpu_type)
@@ -93,12 +97,21 @@ class Requests:
             "gpus_total": max(total, min_nodes) if total else 0,
             "cpus_per_gpu": shape.cpus_per_gpu if gpus else 0,
             "gpu_type": kind,
-            "exclusive": shape.exclusive > 0 or part.oversubscribe == "EXCLUSIVE",
+            "exclusive": exclusive,
             "overcommit": shape.overcommit,
             "threads_per_core": shape.threads_per_core,
             "policy": nodepolicy.chosen(part, self._config),
+            **({} if exclusive or not shape.share else self._parts(shape)),
             "nodelist": tuple(include),
             "exclude": tuple(self._nodes.index[n] for n in shape.exclude if n in self._nodes.index),
+        }
+
+    def _parts(self, shape: Shape) -> dict[str, Any]:
+        """A share of one GPU on each node."""
+        return {
+            "gpu_milli": shape.share_count,
+            "gpu_kind": gpushare.KINDS[shape.share],
+            "one_shared": gpushare.one_shared(self._config, shape.share),
         }
 
     def never(self, shape: Shape, partitions: Sequence[str]) -> list[str] | None:

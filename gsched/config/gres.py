@@ -9,6 +9,7 @@ from gsched import hostlist
 from gsched.config import values
 from gsched.config.lexer import Line, Pair
 from gsched.config.types import GresCount, GresLine
+from gsched.gpushare import KINDS, MAX_PARTS
 
 _COUNT = re.compile(r"([0-9]{1,12})([KMGTP]?)\Z", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
@@ -84,6 +85,14 @@ def node_gres(pair: Pair, known: Iterable[str]) -> tuple[GresCount, ...]:
         found.append(item)
     if sum(item.count for item in found if item.name == "gpu") > MAX_GPUS:
         raise pair.bad(f"a node has at most {MAX_GPUS} GPUs")
+    parts = [item for item in found if item.name in KINDS and item.count]
+    gpus = sum(item.count for item in found if item.name == "gpu")
+    if parts and not gpus:
+        raise pair.bad(f'"{parts[0]}" is parts of GPUs, and the node has none')
+    for name in KINDS:
+        total = sum(item.count for item in parts if item.name == name)
+        if total > MAX_PARTS * gpus:
+            raise pair.bad(f"a GPU has at most {MAX_PARTS} parts")
     return tuple(found)
 
 

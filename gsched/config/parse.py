@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from gsched.config import files, gres, keys
 from gsched.config.errors import ConfigError
 from gsched.config.lexer import Lexer, Line, Pair, ReadFile
@@ -14,6 +16,7 @@ from gsched.config.locate import find_slurm_conf
 from gsched.config.nodes import NodeTable
 from gsched.config.partitions import PartitionTable, job_defaults
 from gsched.config.types import Config, Host
+from gsched.gpushare import KINDS
 
 #: larger files are refused: a configuration is not that long, something else was named
 MAX_FILE = 64 << 20
@@ -201,6 +204,9 @@ def _assemble(
         **known.fields,
     )
     _check_gres(config)
+    doubtful = _doubtful(config)
+    if doubtful:
+        config = msgspec.structs.replace(config, warnings=config.warnings + doubtful)
     return config
 
 
@@ -219,7 +225,8 @@ def _check_gres(config: Config) -> None:
                 place[key] = line
     for (node, name), count in listed.items():
         wanted = sum(item.count for item in config.nodes[node].gres if item.name == name)
-        if name == "gpu" and wanted > count and config.autodetect(node) == "off":
+        judged = name in KINDS or (name == "gpu" and config.autodetect(node) == "off")
+        if wanted > count and judged:
             at = place[node, name]
             raise ConfigError(
                 at.file,
@@ -227,6 +234,20 @@ def _check_gres(config: Config) -> None:
                 f"gres.conf lists {count} devices of {name} on node {node}, "
                 f"slurm.conf promises {wanted}",
             )
+
+
+def _doubtful(config: Config) -> tuple[str, ...]:
+    """Sentences on nodes whose GPUs are said to be in parts of two kinds at once."""
+    found: list[str] = []
+    for name, node in config.nodes.items():
+        kinds = {item.name for item in node.gres if item.name in KINDS and item.count}
+        listed = any(line.files for kind in kinds for line in config.gres_lines(name, kind))
+        if len(kinds) > 1 and not listed:
+            found.append(
+                f"node {name} has {' and '.join(sorted(kinds))}, and no File= in gres.conf says of "
+                "which GPUs: all are in shards"
+            )
+    return tuple(found)
 
 
 def _slurm_conf_line(

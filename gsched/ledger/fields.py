@@ -421,11 +421,20 @@ def _gpus(key: str) -> Callable[[Edit, str], None]:
         except gres.GresError as error:
             raise BadValue(str(error)) from None
         count, kind = (asked.count, asked.type) if asked is not None else (0, "")
+        share = asked.share if asked is not None else ""
+        if share and key not in ("gres", "trespernode"):
+            raise BadValue(message("ESLURM_INVALID_GRES"))
         shape, spec = edit.job.spec.shape, edit.job.spec
         others = any(getattr(shape, name) for name, _ in set(_GPU_FORMS.values()) if name != field)
         if others and count and kind != shape.gpu_type:
             raise BadValue(gres.WITH_AND_WITHOUT_TYPE)
-        changes: dict[str, Any] = {field: count}
+        if others and share:
+            raise BadValue(message("ESLURM_INVALID_GRES"))
+        changes: dict[str, Any] = {field: 0 if share else count}
+        if share or field == "gpus_per_node":
+            changes |= {"share": share, "share_count": count if share else 0}
+        elif shape.share and count:
+            raise BadValue(message("ESLURM_INVALID_GRES"))
         if not others or count:
             changes["gpu_type"] = kind
         if cpus:

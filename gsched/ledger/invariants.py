@@ -20,6 +20,7 @@ def check(led: Ledger) -> None:
     parts: dict[str, dict[int, int]] = {name: {} for name in led.nodes}
     cpus = dict.fromkeys(led.nodes, 0)
     gpus = dict.fromkeys(led.nodes, 0)
+    in_parts = dict.fromkeys(led.nodes, 0)
     blobs: dict[str, int] = {}
     for job_id, job in led.jobs.items():
         _ensure(job.id == job_id, f"job {job_id} is stored as {job.id}")
@@ -49,7 +50,16 @@ def check(led: Ledger) -> None:
             name = part.node
             parts[name][job_id] = index
             _ensure(not cpus[name] & part.cpu_ids, f"{name}: a CPU is given twice (job {job_id})")
-            _ensure(not gpus[name] & part.gpus, f"{name}: a GPU is given twice (job {job_id})")
+            _ensure(
+                not gpus[name] & part.gpus & ~(in_parts[name] if part.shares else 0),
+                f"{name}: a GPU is given twice (job {job_id})",
+            )
+            if part.shares:
+                alone = part.gpus.bit_count() == 1
+                _ensure(alone, f"job {job_id} has parts of GPUs {part.gpus:#x} on {name}")
+                in_parts[name] |= part.gpus
+            held_parts = led.cluster.parts_held(job_id)
+            _ensure(part.shares == held_parts, f"job {job_id} has {held_parts} parts on {name}")
             _ensure(part.cpu_ids.bit_count() == part.cpus, f"job {job_id}: CPU ids on {name}")
             cpus[name] |= part.cpu_ids
             gpus[name] |= part.gpus

@@ -11,6 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable
 
+from gsched import gpushare
 from gsched.cluster import Cluster
 from gsched.config import Config
 from gsched.ledger import (
@@ -350,6 +351,7 @@ class Ledger:
                 continue
             cpus, mem, gpus = self.cluster.used(name)
             parts = self.parts[name]
+            held = (self.jobs[job_id].alloc[index] for job_id, index in parts.items())
             if len(parts) != live.jobs:
                 live.jobs, live.last_busy = len(parts), int(self.meta.last_now)
             out.view["use", name.encode()] = NodeUse(
@@ -363,6 +365,7 @@ class Ledger:
                 free_mem_mb=live.free_mem_mb,
                 last_heard=int(live.last_heard),
                 last_busy=live.last_busy,
+                parts=gpushare.used(held),
             )
         self._use_dirty.clear()
 

@@ -56,6 +56,9 @@ class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
     oversubscribe: bool = False
     #: -O: more tasks than CPUs; one CPU per node is enough
     overcommit: bool = False
+    #: so many parts of one GPU on each node, and which: "shard" or "mps" ("" none)
+    share_count: int = 0
+    share: str = ""
 
 
 class JobSpec(msgspec.Struct, array_like=True, gc=False):
@@ -154,6 +157,13 @@ class NodeAlloc(msgspec.Struct, array_like=True, gc=False):
     #: `cpu_ids` in words of 64 bits, lowest first: more than an integer of msgpack can hold
     cpu_words: list[int] = []
     phase: Phase = Phase.PLACED
+    #: > 0: only so many parts of the one GPU in `gpus` (shards, or mps)
+    shares: int = 0
+
+    @property
+    def whole_gpus(self) -> int:
+        """How many GPUs it holds for itself alone."""
+        return 0 if self.shares else self.gpus.bit_count()
 
     @property
     def cpu_ids(self) -> int:

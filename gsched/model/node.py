@@ -83,6 +83,8 @@ class NodeUse(msgspec.Struct, array_like=True, gc=False):
     free_mem_mb: int = -1
     last_heard: int = 0
     last_busy: int = 0
+    #: bit of a GPU that is in parts -> how many of them are held
+    parts: dict[int, int] = {}
 
 
 class Verdict(msgspec.Struct, array_like=True, gc=False):

@@ -252,7 +252,10 @@ class SimNode:
 
     def _spawn(self, key: words.Key, record: words.Record) -> None:
         _, duration, exit_code, _ = self.scripts[key].decode().split()
-        run = self.world.started(key.job_id, key.attempt, self.name, tuple(record.launch.gpu_uuids))
+        launch = record.launch
+        shares = launch.job.alloc[launch.node_index].shares
+        gpus = tuple(launch.gpu_uuids)
+        run = self.world.started(key.job_id, key.attempt, self.name, gpus, shares)
         limit = record.launch.limit_s
         length, wstatus, cause = float(duration), int(exit_code) << 8, ""
         if limit and length > limit:

@@ -56,6 +56,8 @@ class Run:
     node: str
     gpus: tuple[str, ...]
     start: float
+    #: > 0: only so many parts of its one GPU
+    shares: int = 0
     #: None while it runs
     end: float | None = None
 
@@ -207,18 +209,32 @@ class World:
                 self.note("the controller's disk is full")
         self.at(self.now + 1.0, lambda: self.weather(until))
 
+    def _parts(self, node: str) -> int:
+        """Parts of each GPU of a node, which are as many as its neighbours have."""
+        conf = self.config.nodes[node]
+        count = sum(item.count for item in conf.gres if item.name in ("shard", "mps"))
+        return count // conf.gpus if conf.gpus else 0
+
     # ---- what really happened --------------------------------------------------------------------
 
-    def started(self, job_id: int, attempt: int, node: str, gpus: tuple[str, ...]) -> Run:
+    def started(
+        self, job_id: int, attempt: int, node: str, gpus: tuple[str, ...], shares: int = 0
+    ) -> Run:
         """A script really starts. Raises AssertionError where that must not be."""
-        self.note(f"{node}: job {job_id} attempt {attempt} runs on {','.join(gpus)}")
+        part = f"{shares} parts of " if shares else ""
+        self.note(f"{node}: job {job_id} attempt {attempt} runs on {part}{','.join(gpus)}")
+        beside = shares
         for run in self.runs:
             if run.job_id == job_id and run.attempt == attempt:
                 raise AssertionError(f"job {job_id} attempt {attempt} was started twice")
             if run.end is None and run.node == node and set(run.gpus) & set(gpus):
-                raise AssertionError(
-                    f"{node}: jobs {run.job_id} and {job_id} run on the same GPU at once"
-                )
-        run = Run(job_id, attempt, node, gpus, self.now)
+                if not (run.shares and shares):
+                    raise AssertionError(
+                        f"{node}: jobs {run.job_id} and {job_id} run on the same GPU at once"
+                    )
+                beside += run.shares
+        if beside > self._parts(node):
+            raise AssertionError(f"{node}: {beside} parts of {gpus} are in use with job {job_id}")
+        run = Run(job_id, attempt, node, gpus, self.now, shares)
         self.runs.append(run)
         return run

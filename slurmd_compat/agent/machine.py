@@ -78,14 +78,21 @@ _NONE, _SPAWNED, _OVER = range(3)
 class _Attempt:
     """A record with what need not survive the daemon."""
 
-    __slots__ = ("gpus", "hook", "record", "step")
+    __slots__ = ("gpus", "hook", "record", "step", "whole")
 
     def __init__(self, record: Record) -> None:
         self.record = record
-        self.gpus = frozenset(record.launch.gpu_uuids)
+        launch = record.launch
+        self.gpus = frozenset(launch.gpu_uuids)
+        #: whether it has its GPUs for itself alone
+        self.whole = launch.job.alloc[launch.node_index].shares == 0
         #: hook that runs now ("" none)
         self.hook = ""
         self.step = _NONE
+
+    def collides(self, other: _Attempt) -> bool:
+        """Whether both cannot be on the node at once: the GPU of a share has room for others'."""
+        return (self.whole or other.whole) and not self.gpus.isdisjoint(other.gpus)
 
     @property
     def blocked(self) -> bool:
@@ -401,7 +408,7 @@ class Agent:
         for other in self._held.values():
             if other is attempt or other.blocked or other.record.phase == Phase.RELEASED:
                 continue
-            if other.record.job_id == mine.job_id or not attempt.gpus.isdisjoint(other.gpus):
+            if other.record.job_id == mine.job_id or attempt.collides(other):
                 return True
         return False
 
@@ -582,7 +589,7 @@ class Agent:
 
     def check_invariants(self) -> None:
         """Raises AssertionError where the state contradicts itself."""
-        users: dict[str, Key] = {}
+        users: dict[str, _Attempt] = {}
         for key, attempt in self._held.items():
             record = attempt.record
             assert record.key == key
@@ -600,8 +607,9 @@ class Agent:
                 assert not attempt.hook and attempt.step == _NONE
             else:
                 for uuid in attempt.gpus:
-                    assert uuid not in users, f"{uuid} is used by {users[uuid]} and {key}"
-                    users[uuid] = key
+                    other = users.setdefault(uuid, attempt)
+                    alone = other is not attempt and attempt.collides(other)
+                    assert not alone, f"{uuid} is used by {other.record.key} and {key}"
             if attempt.hook:
                 assert record.phase == (
                     Phase.PREPARING if attempt.hook == "prolog" else Phase.ENDED

@@ -20,9 +20,9 @@ SlurmdTimeout={timeout}
 BatchStartTimeout=10
 MinJobAge=100000
 ReturnToService=2
-GresTypes=gpu
+GresTypes=gpu,shard
 DefMemPerCPU=1000
-NodeName=n[1-4] CPUs=8 Sockets=2 CoresPerSocket=4 RealMemory=16000 Gres=gpu:h100:4
+NodeName=n[1-4] CPUs=8 Sockets=2 CoresPerSocket=4 RealMemory=16000 Gres=gpu:h100:4,shard:12
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 State=UP
 """
 
@@ -60,8 +60,13 @@ def random_faults(rnd: random.Random) -> Faults:
 
 def random_spec(rnd: random.Random) -> JobSpec:
     kind = rnd.random()
-    if kind < 0.5:
+    if kind < 0.3:
         shape = Shape(gpus_per_node=rnd.randint(1, 4))
+    elif kind < 0.5:
+        nodes = rnd.choice([1, 1, 2])
+        shape = Shape(
+            min_nodes=nodes, max_nodes=nodes, share="shard", share_count=rnd.randint(1, 3)
+        )
     elif kind < 0.75:
         nodes = rnd.randint(2, 4)
         shape = Shape(
@@ -78,7 +83,8 @@ def random_components(rnd: random.Random, spec: JobSpec) -> list[JobSpec]:
     """Further components, small enough to fit beside each other on the empty cluster."""
     if spec.array or rnd.random() > 0.15:
         return []
-    shapes = [rnd.choice([Shape(gpus_per_node=1), Shape(ntasks=2)]) for _ in range(3)]
+    part = Shape(share="shard", share_count=2)
+    shapes = [rnd.choice([Shape(gpus_per_node=1), Shape(ntasks=2), part]) for _ in range(3)]
     spec.shape = shapes[0]
     return [
         JobSpec(name="j", shape=shape, time_limit=spec.time_limit, requeue=spec.requeue)

@@ -28,6 +28,7 @@ COMMON = {
         "dependency",
         "errors",
         "features",
+        "gpushare",
         "gres",
         "licenses",
     ),
