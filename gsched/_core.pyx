@@ -87,11 +87,24 @@ _WHY = (
 #: names of the bits in Survey.lacks: (what, never)
 LACKS = _WHY
 
+# What a named tuple's own constructor does, without a call of Python code.
+_tuple = tuple.__new__
+
+cdef extern from "Python.h":
+    int PyLong_CheckExact(object value)
+    long long PyLong_AsLongLongAndOverflow(object value, int* overflow) except? -1
+
 _TOP_BIT = _index(1) << _index(MAX_BITS)
 
 
 cdef int64_t _number(object value, int64_t low, int64_t high, str what) except? -1:
     """An int within [low, high], else ValueError with the value."""
+    cdef int64_t exact
+    cdef int overflow = 0
+    if PyLong_CheckExact(value):
+        exact = PyLong_AsLongLongAndOverflow(value, &overflow)
+        if not overflow and low <= exact <= high:
+            return exact
     try:
         number = _index(value)
     except TypeError:
@@ -102,6 +115,12 @@ cdef int64_t _number(object value, int64_t low, int64_t high, str what) except? 
 
 
 cdef uint64_t _mask(object value, str what) except? 0:
+    cdef int64_t exact
+    cdef int overflow = 0
+    if PyLong_CheckExact(value):
+        exact = PyLong_AsLongLongAndOverflow(value, &overflow)
+        if not overflow and exact >= 0:
+            return <uint64_t>exact
     try:
         number = _index(value)
     except TypeError:

@@ -56,7 +56,7 @@ cdef class _Decisions(_Allocations):
         ok = place(&self.c, &self.c.now, r, end)
         self._check()
         if ok:
-            return Placement(_shares(self.c.out, self.c.n_out), r.milli)
+            return _tuple(Placement, (_shares(self.c.out, self.c.n_out), r.milli))
         ok = ever(&self.c, r)
         self._check()
         return self._refusal(r, end, not ok)

@@ -203,12 +203,12 @@ cdef class Core(_Surveys):
         began = []
         for k in range(c.n_started):
             began.append(
-                Start(
+                _tuple(Start, (
                     c.started[k],
-                    Placement(
+                    _tuple(Placement, (
                         self.allocation(c.started[k]), self.allocation_milli(c.started[k])
-                    ),
-                )
+                    )),
+                ))
             )
         return Plan(
             began,
@@ -247,13 +247,13 @@ cdef class Core(_Surveys):
         cdef int k
         self._enter()
         return [
-            Reservation(
+            _tuple(Reservation, (
                 c.heads[k].key, c.heads[k].at, c.heads[k].until,
-                Placement(
+                _tuple(Placement, (
                     _shares(c.planned + c.heads[k].first, c.heads[k].n),
                     c.planned[c.heads[k].first].milli if c.heads[k].n else 0,
-                ),
-            )
+                )),
+            ))
             for k in range(c.n_heads)
         ]
 

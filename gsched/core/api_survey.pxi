@@ -31,7 +31,7 @@ cdef class _Surveys(_Decisions):
         if head >= 0:
             set_aside(c, head, head_at, 1)
         self._check()
-        return Placement(_shares(c.out, c.n_out), c.reqs[req].milli) if ok else None
+        return _tuple(Placement, (_shares(c.out, c.n_out), c.reqs[req].milli)) if ok else None
 
     def earliest(self, req, now, limit_s=0, *, without=None):
         """The first time after `now` at which it fits beside the reservations; 0: none."""
