@@ -22,11 +22,12 @@ from gsched.gpushare import KINDS
 MAX_FILE = 64 << 20
 
 
-def load_config(path: str | None = None) -> Config:
+def load_config(path: str | None = None, extra: str = "") -> Config:
     """Reads slurm.conf and, beside it, gres.conf, cgroup.conf and topology.conf.
 
-    `path` None: the one that `find_slurm_conf` gives for this process. Raises ConfigError, also
-    where slurm.conf cannot be read; the other files may be absent.
+    `path` None: the one that `find_slurm_conf` gives for this process. `extra`: lines that are
+    read as if they stood at the end of slurm.conf. Raises ConfigError, also where slurm.conf
+    cannot be read; the other files may be absent.
     """
     main = os.path.abspath(path if path is not None else find_slurm_conf(os.environ))
     folder = os.path.dirname(main)
@@ -55,6 +56,8 @@ def load_config(path: str | None = None) -> Config:
         except OSError as error:
             why = error.strerror or str(error)
             raise ConfigError(os.path.join(folder, other), 0, f"cannot read it: {why}") from None
+    if extra:
+        text = f"{text}\n{extra}\n"
     return _assemble((name, text), others, read, main)
 
 

@@ -46,7 +46,10 @@ def chosen(directory: Path | None) -> Path:
 class Commands(click.Group):
     """The commands here, and those that lie elsewhere and are imported when asked for."""
 
-    ELSEWHERE = {"yardstick": "gsched.simulate.command:yardstick"}
+    ELSEWHERE = {
+        "sim": "gsched.simulate.sim_command:sim",
+        "yardstick": "gsched.simulate.command:yardstick",
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *self.ELSEWHERE])
