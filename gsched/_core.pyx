@@ -10,10 +10,12 @@ gives the same answers slowly.
 include "core/base.pxi"
 include "core/links.pxi"
 include "core/work.pxi"
+include "core/rare_types.pxi"
 include "core/types.pxi"
 include "core/state.pxi"
 include "core/share.pxi"
 include "core/place.pxi"
+include "core/rare.pxi"
 include "core/policy.pxi"
 include "core/alloc.pxi"
 include "core/backfill.pxi"
@@ -78,7 +80,7 @@ FGD = P_FGD
 DENSE_FIT = P_DENSE
 
 _WHY = (
-    ("partition", True), ("features", True), ("excluded", True), ("cpus", True),
+    ("partition", True), ("features", True), ("excluded", True), ("layout", True), ("cpus", True),
     ("memory", True), ("gpu_type", True), ("gpus", True), ("island", True),
     ("state", False), ("busy", False), ("cpus", False), ("memory", False),
     ("gpus", False), ("island", False), ("reserved", False),
@@ -226,6 +228,7 @@ cdef class _Cluster:
 
 
 include "core/api_nodes.pxi"
+include "core/api_rare.pxi"
 include "core/api_requests.pxi"
 include "core/api_allocations.pxi"
 include "core/api_decisions.pxi"

@@ -104,6 +104,8 @@ class Node:
     threads: int = 1
     #: (kind, number) of the parts of each GPU; None: thousandths
     gpu_parts: list[tuple[int, int]] | None = None
+    sockets: int = 1
+    cores_per_socket: int = 0
 
     def parts(self, gpu: int) -> tuple[int, int]:
         """(kind, number) of the parts of a GPU."""
@@ -133,6 +135,9 @@ class Free:
         if milli:
             bit = bits(gpus)[0]
             self.took[bit] = self.took.get(bit, 0) + milli
+
+
+Variant = tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,15 @@ class Request:
     gpu_kind: int = 0
     one_shared: bool = False
     policy: int = 0
+    #: (type, per node, per task, in all)
+    gpu_kinds: tuple[tuple[int, int, int, int], ...] = ()
+    ntasks_per_core: int = 0
+    ntasks_per_gpu: int = 0
+    min_sockets: int = 0
+    min_cores_per_socket: int = 0
+    min_threads: int = 0
+    #: (alternatives, ((nodes, alternatives), ...)) in turn
+    variants: tuple[Variant, ...] = ()
 
     @property
     def wants_gpus(self) -> bool:
@@ -183,13 +197,30 @@ class Request:
     def cores(self, node: Node, tasks: int, gpus: int) -> int:
         need = self.cpus_per_task if self.overcommit else tasks * self.cpus_per_task
         need = max(need, gpus * self.cpus_per_gpu, self.min_cpus_node, 1)
-        threads = min(self.threads_per_core or node.threads, node.threads)
-        return -(-need // threads)
+        threads = self.threads(node)
+        cores = -(-need // threads)
+        if self.ntasks_per_core == 1 and not self.overcommit:
+            # Each task has its cores for itself.
+            return max(cores, tasks * -(-self.cpus_per_task // threads))
+        if self.ntasks_per_core and not self.overcommit:
+            return max(cores, -(-tasks // self.ntasks_per_core))
+        return cores
+
+    def threads(self, node: Node) -> int:
+        """Of each core that are used."""
+        return min(self.threads_per_core or node.threads, node.threads)
 
     def memory(self, node: Node, cpus: int, gpus: int) -> int:
         if self.mem_per_node_mb >= 0:
             return self.mem_per_node_mb or node.mem
-        return self.mem_per_cpu_mb * cpus + self.mem_per_gpu_mb * gpus
+        used = cpus // node.threads * self.threads(node)
+        return self.mem_per_cpu_mb * used + self.mem_per_gpu_mb * gpus
+
+    def of_type(self, node: Node) -> int:
+        """GPUs of a node that are of a type that is asked for."""
+        if self.gpu_kinds:
+            return sum(node.types.get(kind[0], 0) for kind in self.gpu_kinds)
+        return node.gpus if self.gpu_type < 0 else node.types.get(self.gpu_type, 0)
 
 
 @dataclass

@@ -19,14 +19,14 @@ from gsched._reference.parts import (
     bits,
 )
 from gsched._reference.plan import Book
-from gsched._reference.policy import Policies
+from gsched._reference.rare import Rarities
 
 YEAR = 365 * 86400
 FOREVER = (1 << 63) - 1
 PLANNED = 64
 
 
-class Placing(Policies):
+class Placing(Rarities):
     """Nodes, requests, allocations and placements; the queue is in core.py."""
 
     #: number of the reservation that is left out of account; -1 none
@@ -67,13 +67,16 @@ class Placing(Policies):
         weight: int = 1,
         threads: int = 1,
         gpu_parts: Iterable[tuple[int, int]] | None = None,
+        sockets: int = 1,
+        cores_per_socket: int = 0,
     ) -> None:
         types = dict(gpu_type_masks)
         ok = sum(types.values()) if gpu_ok_mask is None else gpu_ok_mask
         self.nodes[node] = Node(
             cls, cpus, mem_mb, types, ok, usable, partitions, features, weight, threads,
-            None if gpu_parts is None else list(gpu_parts),
+            None if gpu_parts is None else list(gpu_parts), sockets,
         )  # fmt: skip
+        self.nodes[node].cores_per_socket = cores_per_socket or cpus // threads // sockets
 
     def set_usable(self, node: int, usable: bool) -> None:
         self.nodes[node].usable = usable
@@ -194,6 +197,8 @@ class Placing(Policies):
             cpus = want.cores(node, tasks, n_gpus) * node.threads
             if cpus > free.cpus or (want.exclusive and free.cpus < node.cpus):
                 return False
+            if not self.kinds_there(want, node, gpus, tasks, n_gpus):
+                return False
             need = want.memory(node, cpus, n_gpus)
             if need > free.mem and (need > 0 or want.mem_per_node_mb == 0):
                 return False
@@ -202,6 +207,13 @@ class Placing(Policies):
             island = self.classes[node.cls].largest(gpus)
             return not (want.one_island and n_gpus > island)
 
+        if want.ntasks_per_gpu:
+            # GPUs and tasks go together.
+            cap = (want.ntasks_per_node or BIG) // want.ntasks_per_gpu
+            n_gpus = 0
+            while n_gpus < cap and holds((n_gpus + 1) * want.ntasks_per_gpu, n_gpus + 1):
+                n_gpus += 1
+            return (n_gpus * want.ntasks_per_gpu, n_gpus) if n_gpus else None
         low = want.least_tasks
         cap = want.ntasks_per_node or BIG
         if want.gpus_per_node and want.gpus_per_task:
@@ -226,7 +238,17 @@ class Placing(Policies):
         node = self.nodes[i]
         if want.partition >= 0 and not node.partitions >> want.partition & 1:
             return False
+        if not self.has_layout(want, node):
+            return False
         return i not in want.exclude and self.has_features(want, node)
+
+    @staticmethod
+    def has_layout(want: Request, node: Node) -> bool:
+        return (
+            node.sockets >= want.min_sockets
+            and node.cores_per_socket >= want.min_cores_per_socket
+            and node.threads >= want.min_threads
+        )
 
     @staticmethod
     def has_features(want: Request, node: Node) -> bool:
@@ -245,7 +267,7 @@ class Placing(Policies):
                 pool = 0
             roomy = [g for g, took in mine.items() if took + want.gpu_milli <= node.parts(g)[1]]
             pool |= bitmap(roomy) & node.gpus & node.ok
-        return pool & (node.gpus if want.gpu_type < 0 else node.types.get(want.gpu_type, 0))
+        return pool & want.of_type(node)
 
     def divisible(self, want: Request, i: int, gpus: int) -> int:
         """Those GPUs that have such parts, and as many of them as are wanted."""
@@ -325,8 +347,27 @@ class Placing(Policies):
         *,
         plain: bool = False,
     ) -> tuple[Row, ...] | None:
-        """The nodes that the request gets from what is free, or None. plain: nodes are liked by
-        weight and number alone."""
+        """The nodes that the request gets from what is free, or None: with the first of its sets
+        of features that gives any. plain: nodes are liked by weight and number alone."""
+        for alternatives, groups in want.variants or ((want.features_any, ()),):
+            one = replace(want, features_any=alternatives, variants=())
+            if want.variants:
+                one = replace(one, features_all=0)
+            found = self.find_one(one, groups, free, now, end, plain=plain)
+            if found is not None:
+                return found
+        return None
+
+    def find_one(
+        self,
+        want: Request,
+        groups: tuple[tuple[int, tuple[int, ...]], ...],
+        free: list[Free],
+        now: int = 0,
+        end: int = 0,
+        *,
+        plain: bool = False,
+    ) -> tuple[Row, ...] | None:
         must = sorted(set(want.nodelist))
         fits = {
             i: f
@@ -356,18 +397,30 @@ class Placing(Policies):
             return (self.nodes[i].weight, i)
 
         others = [i for i in fits if i not in must]
+        together = bool(groups) or (bool(want.gpu_kinds) and want.gpus_total > 0)
+        if together:
+            bounds = (lower, upper, wanted)
         if wanted == 1:
             on_one = want.gpus_total or want.gpus_per_node
             on_one = on_one or want.gpus_per_task * max(want.ntasks, want.least_tasks)
             tasks = max(want.ntasks, want.least_tasks)
             liked = by_number if plain else self.liking(want, free, tasks, on_one)
-            for i in must or sorted(others, key=liked):
+            for i in must or sorted(others, key=liked) if not together else []:
                 if enough([i]):
                     return self.share(want, free, fits, [i])
+            if together:
+                alone = [i for i in sorted(others, key=liked) if enough([i])]
+                chosen = self.together(want, groups, fits, must, alone, bounds, most=False)
+                if chosen is not None:
+                    return self.share(want, free, fits, chosen)
         least = want.least_gpus(want.least_tasks) if want.wants_gpus else 0
         liked = by_number if plain else self.liking(want, free, want.least_tasks, least)
         others.sort(key=liked)
-        if wanted > 1:
+        if together and wanted > 1:
+            chosen = self.together(want, groups, fits, must, others, bounds, most=False)
+            if chosen is not None:
+                return self.share(want, free, fits, chosen)
+        elif wanted > 1:
             chosen = must + others[: wanted - len(must)]
             if enough(chosen):
                 return self.share(want, free, fits, chosen)
@@ -377,6 +430,9 @@ class Placing(Policies):
             others.sort(key=lambda i: (-fits[i][1], -fits[i][0]))
         else:
             others.sort(key=lambda i: -fits[i][0])
+        if together:
+            chosen = self.together(want, groups, fits, must, others, bounds, most=True)
+            return None if chosen is None else self.share(want, free, fits, chosen)
         for n in range(len(others) + 1):
             chosen = must + others[:n]
             if len(chosen) <= upper and enough(chosen):
@@ -389,10 +445,15 @@ class Placing(Policies):
         free: list[Free],
         fits: dict[int, tuple[int, int, int]],
         chosen: list[int],
-    ) -> tuple[Row, ...]:
+    ) -> tuple[Row, ...] | None:
         tasks_left = max(want.ntasks, len(chosen))
         gpus_left = want.gpus_total
         rows = []
+        deals: dict[int, dict[int, int]] | None = {}
+        if want.gpu_kinds and want.gpus_total:
+            deals = self.deal(want, fits, sorted(chosen))
+        if deals is None:
+            return None
         for place, i in enumerate(sorted(chosen)):
             node, after = self.nodes[i], len(chosen) - 1 - place
             most_tasks, most_gpus, pool = fits[i]
@@ -402,8 +463,11 @@ class Placing(Policies):
             if want.gpus_total:
                 gpus = min(most_gpus, gpus_left - after)
                 gpus_left -= gpus
-            links = self.classes[node.cls]
-            mask = links.best_on_island(pool, gpus) if want.one_island else links.best(pool, gpus)
+            if i in deals:
+                gpus = sum(deals[i].values())
+            if want.ntasks_per_gpu:
+                tasks = gpus * want.ntasks_per_gpu
+            mask = self.choice(want, node, pool, gpus, deals.get(i))
             cpus = want.cores(node, tasks, gpus) * node.threads
             if want.exclusive:
                 cpus, mask = node.cpus, free[i].gpus
@@ -440,7 +504,7 @@ class Placing(Policies):
             for what in found:
                 counts[what] = counts.get(what, 0) + 1
         order = [("partition", True), ("features", True), ("excluded", True)]
-        order += [(w, True) for w in ("cpus", "memory", "gpu_type", "gpus", "island")]
+        order += [(w, True) for w in ("layout", "cpus", "memory", "gpu_type", "gpus", "island")]
         order += [("state", False), ("busy", False)]
         order += [(w, False) for w in ("cpus", "memory", "gpus", "island")]
         reasons = tuple(Reason(w, n, counts[w, n]) for w, n in order if (w, n) in counts)
@@ -454,6 +518,8 @@ class Placing(Policies):
             return {("excluded", True)}
         if not self.has_features(want, node):
             return {("features", True)}
+        if not self.has_layout(want, node):
+            return {("layout", True)}
         whole = Free(node.cpus, node.mem, node.gpus, 0, True)
         if never := self.missing(want, i, whole):
             return {(what, True) for what in never}
@@ -471,6 +537,8 @@ class Placing(Policies):
         gpus = want.least_gpus(tasks)
         if 1 in (want.max_nodes, want.cap_nodes) and want.gpus_total:
             gpus = want.gpus_total
+        elif want.ntasks_per_gpu:
+            tasks = want.ntasks_per_gpu
         out = set()
         cpus = want.cores(node, tasks, gpus) * node.threads
         if free.cpus < (max(cpus, node.cpus) if want.exclusive else cpus):
@@ -478,9 +546,10 @@ class Placing(Policies):
         if free.mem < want.memory(node, cpus, gpus):
             out.add("memory")
         if want.wants_gpus:
-            if want.gpu_type >= 0 and node.gpus and not node.types.get(want.gpu_type):
+            pool = self.pool(want, i, free)
+            if node.gpus and not want.of_type(node):
                 out.add("gpu_type")
-            elif self.pool(want, i, free).bit_count() < gpus:
+            elif pool.bit_count() < gpus or self.kinds_lack(want, node, pool, tasks):
                 out.add("gpus")
             elif want.one_island:
                 if self.classes[node.cls].largest(self.pool(want, i, free)) < gpus:

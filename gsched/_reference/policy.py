@@ -57,6 +57,25 @@ class Policies:
         """Shares are placed densely unless another policy is asked for."""
         return want.policy or (_core.DENSE_FIT if want.gpu_milli else 0)
 
+    def choice(
+        self, want: Request, node: Node, pool: int, gpus: int, deal: dict[int, int] | None = None
+    ) -> int:
+        """The GPUs that the request gets of those it may choose from; deal: type -> how many."""
+        links = self.classes[node.cls]
+        if want.gpu_kinds and gpus:
+            mask = 0
+            for kind, per_node, per_task, total in sorted(want.gpu_kinds):
+                there = pool & node.types.get(kind, 0)
+                if deal is not None:
+                    count = deal[kind]
+                elif per_node or per_task:
+                    count = per_node or per_task * (gpus // want.gpus_per_task)
+                else:
+                    count = min(there.bit_count(), total, gpus - mask.bit_count())
+                mask |= links.best(there, count)
+            return mask
+        return (links.best_on_island if want.one_island else links.best)(pool, gpus)
+
     def idle(self, i: int, free: Free) -> dict[int, int]:
         """Thousandths left on each GPU of a node."""
         node = self.nodes[i]
@@ -140,8 +159,7 @@ class Policies:
         idle = self.idle(i, free)
         mask = free.gpus if want.exclusive else 0
         if gpus and not want.exclusive and not want.gpu_milli:
-            links = self.classes[node.cls]
-            mask = (links.best_on_island if want.one_island else links.best)(pool, gpus)
+            mask = self.choice(want, node, pool, gpus)
         after = {g: 0 if mask >> g & 1 else left for g, left in idle.items()}
         total = sum(idle.values())
         if policy == _core.FGD:

@@ -127,17 +127,18 @@ cdef class _Nodes(_Cluster):
         return 0
 
     def set_node(self, node, *, cls=0, cpus, mem_mb, gpu_type_masks=(), gpu_ok_mask=None,
-                 usable=True, partitions=0, features=0, weight=1, threads=1, gpu_parts=None):
+                 usable=True, partitions=0, features=0, weight=1, threads=1, gpu_parts=None,
+                 sockets=1, cores_per_socket=0):
         """Describe a node; what runs on it stays allocated, also beyond its new size.
 
         cls: its link class (0: no GPUs); gpu_type_masks: (type, bitmap) pairs; gpu_ok_mask: the
         healthy GPUs (all by default); partitions, features: bitmaps of up to 256 bits; weight:
         lower is preferred; threads: CPUs per core, allocated together; gpu_parts: (kind, number) of
-        the parts of each GPU. Cost: constant, but a new weight orders all nodes anew at the next
-        decision.
+        the parts of each GPU; sockets, cores_per_socket (0: from the others): what requests may
+        demand at least. Cost: constant, but a new weight orders all nodes anew at the next decision.
         """
         cdef Cluster* c = &self.c
-        cdef int i, layout, k, n_cpus, n_threads, changed
+        cdef int i, layout, k, n_cpus, n_threads, n_sockets, n_cores, changed
         cdef int64_t mem, w
         cdef uint64_t every = 0, ok, m
         cdef uint64_t parts[BIT_WORDS]
@@ -149,6 +150,10 @@ cdef class _Nodes(_Cluster):
         k = <int>_number(cls, 0, c.n_links - 1, "link class")
         n_cpus = <int>_number(cpus, 0, 1000000, "CPUs")
         n_threads = <int>_number(threads, 1, 1024, "threads per core")
+        n_sockets = <int>_number(sockets, 1, 1024, "sockets")
+        n_cores = <int>_number(cores_per_socket, 0, 1000000, "cores per socket")
+        if n_cores == 0:
+            n_cores = n_cpus // n_threads // n_sockets
         mem = _number(mem_mb, 0, <int64_t>1 << 50, "memory")
         w = _number(weight, 0, <int64_t>1 << 62, "weight")
         pairs = [(kind, mask) for kind, mask in gpu_type_masks]
@@ -161,6 +166,7 @@ cdef class _Nodes(_Cluster):
         changed = (
             c.cls[i] != k or c.layout[i] != layout or c.cpus[i] != n_cpus or c.mem[i] != mem
             or c.threads[i] != n_threads or c.all[i] != every
+            or c.sockets[i] != n_sockets or c.per_socket[i] != n_cores
         )
         for k in range(BIT_WORDS):
             changed = changed or c.parts[i * BIT_WORDS + k] != parts[k]
@@ -177,6 +183,8 @@ cdef class _Nodes(_Cluster):
         c.layout[i] = layout
         c.cpus[i] = n_cpus
         c.threads[i] = n_threads
+        c.sockets[i] = n_sockets
+        c.per_socket[i] = n_cores
         c.mem[i] = mem
         c.all[i] = every
         c.ok[i] = ok

@@ -1,64 +1,7 @@
 # Methods of Core. Request classes.
 
 
-cdef class _Requests(_Nodes):
-    cdef int _filter(self, int partition, tuple alternatives, tuple exclude) except -1:
-        """The filter with this content, one reference more."""
-        cdef Filter* f
-        cdef int i, k
-        key = (partition, alternatives, exclude)
-        known = self._filters.get(key)
-        if known is not None:
-            i = known
-            self.c.filters[i].refs += 1
-            return i
-        if self._free_filters:
-            i = self._free_filters[-1]
-        else:
-            i = self.c.n_filters
-            if grow(<void**>&self.c.filters, &self.c.filters_cap, i + 1, sizeof(Filter)):
-                raise MemoryError
-        f = &self.c.filters[i]
-        memset(f, 0, sizeof(Filter))
-        f.partition = partition
-        f.n_alts = <int>len(alternatives)
-        f.n_exclude = <int>len(exclude)
-        f.alts = <uint64_t*>calloc(<size_t>f.n_alts * BIT_WORDS + 1, sizeof(uint64_t))
-        f.exclude = <int32_t*>calloc(<size_t>f.n_exclude + 1, sizeof(int32_t))
-        f.bits = <uint64_t*>calloc(<size_t>self.c.words, sizeof(uint64_t))
-        if f.alts == NULL or f.exclude == NULL or f.bits == NULL:
-            free(f.alts)
-            free(f.exclude)
-            free(f.bits)
-            memset(f, 0, sizeof(Filter))
-            raise MemoryError
-        for k in range(f.n_alts):
-            _words(alternatives[k], f.alts + k * BIT_WORDS, "features")
-        for k in range(f.n_exclude):
-            f.exclude[k] = exclude[k]
-        f.refs = 1
-        if self._free_filters:
-            self._free_filters.pop()
-        else:
-            self.c.n_filters += 1
-            self._filter_keys.append(None)
-        self._filters[key] = i
-        self._filter_keys[i] = key
-        return i
-
-    cdef void _drop_filter(self, int i):
-        cdef Filter* f = &self.c.filters[i]
-        f.refs -= 1
-        if f.refs:
-            return
-        free(f.alts)
-        free(f.exclude)
-        free(f.bits)
-        memset(f, 0, sizeof(Filter))
-        del self._filters[self._filter_keys[i]]
-        self._filter_keys[i] = None
-        self._free_filters.append(i)
-
+cdef class _Requests(_Rarities):
     cdef int _share(self) except -1:
         """Room for shares of GPUs, at the first one."""
         cdef size_t places = <size_t>self.c.n * MAX_GPUS
@@ -154,7 +97,9 @@ cdef class _Requests(_Nodes):
                 mem_per_node_mb=-1, mem_per_cpu_mb=0, mem_per_gpu_mb=0, gpus_per_node=0,
                 gpus_per_task=0, gpus_total=0, cpus_per_gpu=0, gpu_type=-1, exclusive=False,
                 overcommit=False, one_island=False, threads_per_core=0, nodelist=(), exclude=(),
-                gpu_milli=0, gpu_kind=0, one_shared=False, policy=0):
+                gpu_milli=0, gpu_kind=0, one_shared=False, policy=0, gpu_kinds=(),
+                ntasks_per_core=0, ntasks_per_gpu=0, min_sockets=0, min_cores_per_socket=0,
+                min_threads=0, variants=()):
         """The number of the request class with this content, one reference more.
 
         See _core.pyi for each field. Cost: constant, and a bitmap of nodes for each different
@@ -162,6 +107,7 @@ cdef class _Requests(_Nodes):
         """
         cdef Req r
         cdef int i, k, partition_bit
+        cdef Rare* rare
         cdef uint64_t words[BIT_WORDS]
         self._enter()
         memset(&r, 0, sizeof(Req))
@@ -203,6 +149,14 @@ cdef class _Requests(_Nodes):
         r.excl = 1 if exclusive else 0
         r.overcommit = 1 if overcommit else 0
         r.island = 1 if one_island else 0
+        layout = (
+            _number(min_sockets, 0, 1024, "min_sockets"),
+            _number(min_cores_per_socket, 0, 1000000, "min_cores_per_socket"),
+            _number(min_threads, 0, 1024, "min_threads"),
+        )
+        demands = self._demands(gpu_kinds, ntasks_per_core, ntasks_per_gpu, variants)
+        if demands is not None:
+            self._check_demands(&r, demands)
         r.gpu = 1 if r.gpn or r.gpt or r.gtotal else 0
         r.tmin = 1 if r.ntasks or not r.tpn else r.tpn
         if r.max_nodes and r.max_nodes < r.min_nodes:
@@ -238,7 +192,7 @@ cdef class _Requests(_Nodes):
             partition_bit, alternatives, outside, inside, r.min_nodes, r.max_nodes, r.cap_nodes,
             r.ntasks, r.cpt, r.mincpus, r.tpn, r.mem_node, r.mem_cpu, r.mem_gpu, r.gpn, r.gpt, r.gtotal, r.cpg,
             r.gtype, r.tpc, r.excl, r.overcommit, r.island, r.milli, r.policy,
-            r.kind, r.one_shared,
+            r.kind, r.one_shared, layout, demands,
         )
         known = self._requests.get(key)
         if known is not None:
@@ -257,8 +211,11 @@ cdef class _Requests(_Nodes):
         for k in range(r.n_must):
             r.must[k] = inside[k]
         try:
-            r.filter = self._filter(partition_bit, alternatives, outside)
+            if demands is not None:
+                r.rare = self._rare(demands, partition_bit, outside, layout)
+            r.filter = self._filter(partition_bit, alternatives, outside, layout)
         except BaseException:
+            self._drop_rare(r.rare)
             free(r.must)
             raise
         r.refs = 1
@@ -286,6 +243,7 @@ cdef class _Requests(_Nodes):
         if r.refs:
             return
         free(r.must)
+        self._drop_rare(r.rare)
         if r.score != NULL:
             self.c.scored -= <int64_t>self.c.n * 2 * <int64_t>sizeof(int64_t)
         free(r.score)

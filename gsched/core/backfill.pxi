@@ -202,7 +202,9 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
                 c.cons[j].mem -= sh.mem
                 con_less(&c.cons[j], sh)
             j = c.cons[j].next
-        strict = r.island or r.milli > 0 or (r.gtype >= 0 and c.mixed[c.layout[sh.node]])
+        strict = (r.island or r.milli > 0
+                  or ((r.gtype >= 0 or (r.rare != NULL and r.rare.n_kinds))
+                      and c.mixed[c.layout[sh.node]]))
         con = &c.cons[c.n_cons]
         con.node = sh.node
         con.at = at

@@ -246,8 +246,8 @@ cdef inline int seg_fit(Cluster* c, Req* r, int i, Seg* g, int64_t need_t, int64
     cdef uint64_t mask = g.gpus
     if r.excl and g.jobs:
         return 0
-    if r.gpu and r.gtype >= 0:
-        mask &= c.layouts[<size_t>c.layout[i] * MAX_TYPES + r.gtype]
+    if r.gpu and (r.gtype >= 0 or r.rare != NULL):
+        mask &= type_mask(c, r, i)
     if r.milli:
         mask = divisible(c, r, i, mask)
     if not fit_in(c, r, i, g.cpus, g.mem, mask, gs_pop(mask) if r.gpu else 0, f):

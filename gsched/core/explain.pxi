@@ -5,6 +5,7 @@ cdef enum:
     W_PARTITION = 0
     W_FEATURES
     W_EXCLUDED
+    W_LAYOUT
     W_CPUS_TOTAL
     W_MEMORY_TOTAL
     W_GPU_TYPE
@@ -36,22 +37,35 @@ cdef void need_of(Req* r, Need* o) noexcept nogil:
             o.g = r.gtotal
         elif not r.gpn:
             o.g = o.t * r.gpt
+    elif r.rare != NULL and r.rare.per_gpu:
+        o.t = r.rare.per_gpu
     o.cpus = cpu_need(r, o.t, o.g)
+
+
+cdef inline int64_t kind_need(Req* r, Need* need, int k) noexcept nogil:
+    """GPUs of one type that each node must have."""
+    cdef Rare* x = r.rare
+    if x.gpn[k]:
+        return x.gpn[k]
+    if x.gpt[k]:
+        return x.gpt[k] * need.t
+    return x.gtotal[k] if r.max_nodes == 1 or r.cap_nodes == 1 else 0
 
 
 cdef void lacks(Cluster* c, Req* r, Need* need, int i, int64_t cpus, int64_t mem, uint64_t gpus,
                 int* no_cpus, int* no_mem, int* no_type, int* no_gpus,
                 int* no_island) noexcept nogil:
     """What of the need is missing on node i with so much free."""
-    cdef int u = usable_threads(c, r, i)
-    cdef int64_t charge = (need.cpus + u - 1) // u * c.threads[i], memory = 0
-    cdef uint64_t mask = gpus if r.milli == 0 else divisible(c, r, i, gpus)
+    cdef int64_t cores = cores_need(c, r, i, need.t, need.g)
+    cdef int64_t charge = cores * c.threads[i], memory = 0
+    cdef uint64_t mask = gpus if r.milli == 0 else divisible(c, r, i, gpus), kinds
+    cdef int k
     no_type[0] = no_gpus[0] = no_island[0] = 0
     if r.excl:
         charge = lmax(charge, c.cpus[i])
     no_cpus[0] = cpus < charge
     if r.mem_cpu > 0:
-        memory = r.mem_cpu * ((need.cpus + u - 1) // u * c.threads[i])
+        memory = r.mem_cpu * cores * usable_threads(c, r, i)
     elif r.mem_node == 0:
         memory = c.mem[i]
     elif r.mem_node > 0:
@@ -61,13 +75,17 @@ cdef void lacks(Cluster* c, Req* r, Need* need, int i, int64_t cpus, int64_t mem
     no_mem[0] = mem < memory
     if not r.gpu:
         return
-    if r.gtype >= 0:
-        mask &= c.layouts[<size_t>c.layout[i] * MAX_TYPES + r.gtype]
-        if mask == 0 and c.all[i]:
-            no_type[0] = (c.all[i] & c.layouts[<size_t>c.layout[i] * MAX_TYPES + r.gtype]) == 0
+    kinds = type_mask(c, r, i)
+    if mask & kinds == 0 and c.all[i]:
+        no_type[0] = (c.all[i] & kinds) == 0
     if no_type[0]:
         return
+    mask &= kinds
     no_gpus[0] = gs_pop(mask) < need.g
+    if r.rare != NULL:
+        for k in range(r.rare.n_kinds):
+            if gs_pop(mask & kind_mask(c, r.rare, i, k)) < kind_need(r, need, k):
+                no_gpus[0] = 1
     if r.island and not no_gpus[0]:
         no_island[0] = largest_island(&c.links[c.cls[i]], mask) < need.g
 
@@ -84,6 +102,8 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
         return 1 << W_EXCLUDED
     if not features_fit(c, fl, i):
         return 1 << W_FEATURES
+    if not layout_fits(c, fl, i):
+        return 1 << W_LAYOUT
     lacks(c, r, need, i, c.cpus[i], c.mem[i], c.all[i],
           &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
     if no_cpus or no_mem or no_type or no_gpus or no_island:

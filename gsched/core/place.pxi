@@ -9,8 +9,8 @@ cdef struct Fit:
 cdef inline uint64_t pool(Cluster* c, State* s, Req* r, int i) noexcept nogil:
     """GPUs of node i that r may choose from: of its type, free, or with room for its share."""
     cdef uint64_t mask = share_pool(c, s, r, i) if r.milli else s.gpus[i]
-    if r.gtype >= 0:
-        mask &= c.layouts[<size_t>c.layout[i] * MAX_TYPES + r.gtype]
+    if r.gtype >= 0 or r.rare != NULL:
+        mask &= type_mask(c, r, i)
     return mask
 
 
@@ -30,7 +30,7 @@ cdef inline int fit_in(Cluster* c, Req* r, int i, int64_t cpus, int64_t mem, uin
     if r.mem_cpu > 0:
         if mem <= 0:
             return 0
-        cores = lmin(cores, mem // r.mem_cpu // c.threads[i])
+        cores = lmin(cores, mem // r.mem_cpu // usable_threads(c, r, i))
     elif r.mem_node == 0:
         if mem < c.mem[i]:
             return 0
@@ -62,6 +62,8 @@ cdef inline int fit_in(Cluster* c, Req* r, int i, int64_t cpus, int64_t mem, uin
         t = r.tpn
     if r.gpt and t > g // r.gpt:
         t = g // r.gpt
+    if r.rare != NULL and not rare_fit(c, r, i, cores, mask, &t, &g):
+        return 0
     if t < r.tmin:
         return 0
     o.t = t if r.ntasks else r.tmin
@@ -144,31 +146,35 @@ cdef inline uint64_t whole_gpus(Cluster* c, Req* r, int i, uint64_t mask, int64_
     """The g GPUs that r gets of those it may choose from."""
     if g <= 0:
         return 0
+    if r.rare != NULL and r.rare.n_kinds:
+        return kinds_gpus(c, r, i, mask, g, NULL)
     if r.island:
         return best_on_island(&c.links[c.cls[i]], mask, <int>g)
     return best_gpus(&c.links[c.cls[i]], mask, <int>g)
 
 
 cdef void share_out(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t, int64_t g,
-                    Share* o) noexcept nogil:
-    """What node i gives for t tasks and g GPUs."""
-    cdef int64_t need = cpu_need(r, t, g)
-    cdef int u = usable_threads(c, r, i)
+                    int32_t* deal, Share* o) noexcept nogil:
+    """What node i gives for t tasks and g GPUs; deal: of each type so many."""
+    cdef int64_t cores = cores_need(c, r, i, t, g)
     o.node = i
     o.tasks = <int32_t>t
-    o.cpus = <int32_t>((need + u - 1) // u * c.threads[i])
+    o.cpus = <int32_t>(cores * c.threads[i])
     o.mask = 0
     o.milli = r.milli
     if r.milli:
         o.mask = best_share(c, s, r, i, f.mask, o.cpus)
     elif r.excl:
         o.cpus = c.cpus[i]
+        cores = o.cpus // c.threads[i]
         o.mask = s.gpus[i]
+    elif deal != NULL:
+        o.mask = kinds_gpus(c, r, i, f.mask, g, deal)
     else:
         o.mask = whole_gpus(c, r, i, f.mask, g)
     o.gpus = gs_pop(o.mask)
     if r.mem_cpu > 0:
-        o.mem = r.mem_cpu * o.cpus
+        o.mem = r.mem_cpu * cores * usable_threads(c, r, i)
     elif r.mem_node == 0:
         o.mem = c.mem[i]
     elif r.mem_node > 0:
@@ -377,6 +383,8 @@ cdef int finish(Cluster* c, State* s, Req* r, int64_t end, int n) noexcept nogil
         for i in range(n):
             c.cand[i] = a[i].slot
         free(a)
+    if r.rare != NULL and not rare_deal(c, s, r, end, n):
+        return 0
     for i in range(n):
         j = c.cand[i]
         left = n - 1 - i
@@ -394,7 +402,9 @@ cdef int finish(Cluster* c, State* s, Req* r, int64_t end, int n) noexcept nogil
             g = r.gpn
         else:
             g = t * r.gpt
-        share_out(c, s, r, j, &f, t, g, &c.out[i])
+        if r.rare != NULL:
+            rare_shares(r, i, &t, &g)
+        share_out(c, s, r, j, &f, t, g, dealt(r, i), &c.out[i])
     c.n_out = n
     return 1
 
@@ -421,7 +431,10 @@ cdef int place(Cluster* c, State* s, Req* r, int64_t end) noexcept nogil:
     want = lower if r.max_nodes == 0 or r.gtotal else upper
     ok = 0
     if lower <= upper and lower <= c.n:
-        ok = choose(c, s, r, end, lower, upper, want)
+        if r.rare != NULL and r.rare.n_variants:
+            ok = choose_variant(c, s, r, end, lower, upper, want)
+        else:
+            ok = choose(c, s, r, end, lower, upper, want)
     for k in range(r.n_must):
         c.mark[r.must[k]] = 0
     return ok
@@ -442,6 +455,8 @@ cdef int choose(Cluster* c, State* s, Req* r, int64_t end, int lower, int upper,
             return 0
         t_in += f.t
         g_in += f.g
+    if by_number(r):
+        return choose_by_number(c, s, r, end, lower, upper, want)
     if want == 1:
         if r.n_must:
             if t_in >= r.ntasks and g_in >= r.gtotal:

@@ -41,7 +41,9 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
     cdef int64_t t = 0, g = 0, t_in = 0, g_in = 0
     cdef int w, i, k, n = 0, most = c.n
     c.then_is = 0
-    if upper == 1 or (r.ntasks == 0 and not r.gtotal):
+    if by_number(r):
+        pass
+    elif upper == 1 or (r.ntasks == 0 and not r.gtotal):
         # The first ones do: nobody has to hold more than another.
         most = want - r.n_must
     for k in range(r.n_must):
@@ -57,7 +59,7 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
     if n < most:
         firsts_by(c, r, keep, at, need_t, need_g, early)
     for w in range(c.words):
-        x = early[w] if n < most else 0
+        x = early[w] & fl.bits[w] if n < most else 0
         while x and n < most:
             i = c.node_of[(w << 6) + gs_ctz(x)]
             x &= x - 1
@@ -71,6 +73,8 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
             c.cand_t[n] = <int32_t>f.t
             c.cand_g[n] = <int32_t>f.g
             n += 1
+    if by_number(r):
+        return picked(c, s, r, 0, n, lower, upper, want)
     if want == 1 and r.n_must:
         if t_in >= r.ntasks and g_in >= r.gtotal:
             c.cand[0] = r.must[0]
@@ -244,7 +248,7 @@ cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration) noexcept nogil:
                 at = e
                 continue
             at = e
-        if plan_choose(c, r, at, duration, lower, upper, want, keep, need_t, need_g):
+        if plan_variant(c, r, at, duration, lower, upper, want, keep, need_t, need_g):
             ok = 1
             break
         tries += 1

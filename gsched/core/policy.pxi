@@ -151,15 +151,15 @@ cdef uint64_t best_share(Cluster* c, State* s, Req* r, int i, uint64_t mask,
 cdef int64_t score_of(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t,
                       int64_t g) noexcept nogil:
     """How well node i suits for t tasks and g GPUs of r."""
-    cdef int64_t need = cpu_need(r, t, g), cpus, idle, size
-    cdef int u = usable_threads(c, r, i), k
+    cdef int64_t cpus, idle, size
+    cdef int k
     cdef int32_t parts[MAX_GPUS]
     cdef uint64_t choice
     if r.policy == P_FIRST:
         return 0
     if r.policy == P_LLN:
         return s.cpus[i]
-    cpus = c.cpus[i] if r.excl else (need + u - 1) // u * c.threads[i]
+    cpus = c.cpus[i] if r.excl else cores_need(c, r, i, t, g) * c.threads[i]
     if r.policy == P_FGD:
         return by_fragments(c, s, r, i, f.mask, cpus, g, &choice)
     if r.policy == P_DENSE:

@@ -195,6 +195,11 @@ cdef inline int features_fit(Cluster* c, Filter* f, int i) noexcept nogil:
     return 0
 
 
+cdef inline int layout_fits(Cluster* c, Filter* f, int i) noexcept nogil:
+    return (c.sockets[i] >= f.sockets and c.per_socket[i] >= f.cores
+            and c.threads[i] >= f.threads)
+
+
 cdef void filter_refresh(Cluster* c, Filter* f) noexcept nogil:
     """Make a filter's bitmap anew where nodes changed. Cost: nodes, else nothing."""
     cdef int r, i, e
@@ -205,7 +210,7 @@ cdef void filter_refresh(Cluster* c, Filter* f) noexcept nogil:
         i = c.node_of[r]
         if f.partition >= 0 and not has_bit(c.parts + <size_t>i * BIT_WORDS, f.partition):
             continue
-        if features_fit(c, f, i):
+        if features_fit(c, f, i) and layout_fits(c, f, i):
             f.bits[r >> 6] |= (<uint64_t>1) << (r & 63)
     for e in range(f.n_exclude):
         r = c.rank[f.exclude[e]]
@@ -245,6 +250,7 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     if c.reqs != NULL:
         for i in range(c.n_reqs):
             free(c.reqs[i].must)
+            rare_free(c.reqs[i].rare)
             free(c.reqs[i].score)
             free(c.reqs[i].seen)
             firsts_free(&c.reqs[i].firsts)
@@ -260,6 +266,7 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     map_free(&c.by_key)
     map_free(&c.q_by_key)
     free(c.cls); free(c.layout); free(c.cpus); free(c.threads); free(c.mem); free(c.weight)
+    free(c.sockets); free(c.per_socket)
     free(c.pieces_of); free(c.all); free(c.ok); free(c.used); free(c.parts); free(c.feats)
     free(c.rank); free(c.node_of); free(c.links); free(c.layouts); free(c.mixed)
     free(c.pieces); free(c.allocs); free(c.filters); free(c.reqs); free(c.out)
@@ -288,6 +295,8 @@ cdef int cluster_init(Cluster* c, int n) noexcept nogil:
     c.layout = <int32_t*>calloc(m, sizeof(int32_t))
     c.cpus = <int32_t*>calloc(m, sizeof(int32_t))
     c.threads = <int32_t*>calloc(m, sizeof(int32_t))
+    c.sockets = <int32_t*>calloc(m, sizeof(int32_t))
+    c.per_socket = <int32_t*>calloc(m, sizeof(int32_t))
     c.mem = <int64_t*>calloc(m, sizeof(int64_t))
     c.weight = <int64_t*>calloc(m, sizeof(int64_t))
     c.all = <uint64_t*>calloc(m, sizeof(uint64_t))
@@ -310,6 +319,7 @@ cdef int cluster_init(Cluster* c, int n) noexcept nogil:
     c.mark = <uint8_t*>calloc(m, 1)
     c.con_head = <int32_t*>malloc(m * sizeof(int32_t))
     if (c.cls == NULL or c.layout == NULL or c.cpus == NULL or c.threads == NULL or c.mem == NULL
+            or c.sockets == NULL or c.per_socket == NULL
             or c.weight == NULL or c.all == NULL or c.ok == NULL or c.used == NULL
             or c.parts == NULL or c.feats == NULL or c.rank == NULL or c.node_of == NULL
             or c.links == NULL or c.layouts == NULL or c.mixed == NULL or c.out == NULL

@@ -46,6 +46,9 @@ cdef struct Filter:
     uint64_t* alts           # n_alts x BIT_WORDS: all bits of one alternative must be there
     int n_exclude
     int32_t* exclude
+    int sockets              # at least so many, with so many cores, with so many threads; 0 any
+    int cores
+    int threads
     uint64_t* bits           # over ranks
     int64_t version          # of the static data that bits was made from
     int refs
@@ -99,6 +102,7 @@ cdef struct Req:
     int policy               # how nodes are ranked
     int n_must
     int32_t* must
+    Rare* rare               # NULL: none of the rare demands
     # memory within a pass
     int64_t pass_id
     int64_t refused_from     # refused for this duration and longer
@@ -220,6 +224,8 @@ cdef struct Cluster:
     int32_t* layout
     int32_t* cpus
     int32_t* threads
+    int32_t* sockets
+    int32_t* per_socket      # cores
     int64_t* mem
     int64_t* weight
     uint64_t* all            # its GPUs

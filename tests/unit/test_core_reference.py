@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from core_rare_support import rare
 from gsched import _core, _reference
 
 FULL4 = [[0 if i == j else 12 for j in range(4)] for i in range(4)]
@@ -73,10 +74,13 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
         out["gpu_parts"] = draw(
             st.one_of(st.just([(1, 3)] * size), st.lists(kinds, min_size=size, max_size=size))
         )
+    if "sockets" in odd:
+        out["sockets"] = 2
     return out
 
 
 ODD_NODE = ["types", "small", "down", "lost", "partitions", "features", "weight", "threads"]
+ODD_NODE += ["sockets"]
 ODD_REQUEST = ["cpus", "mincpus", "tpn", "tpc", "island", "type", "cpg", "exclusive", "overcommit"]
 ODD_REQUEST += [
     "features",
@@ -153,6 +157,8 @@ def requests(draw: st.DrawFn, n_nodes: int, *, joint: bool = True) -> dict[str, 
         out["policy"] = draw(st.sampled_from([0, 0, 0, 1, 2, 3, 4, 5, 6]))
         out.pop("one_island", None)
         odd -= {"exclusive"}
+    if draw(st.integers(0, 2)) == 0:
+        rare(draw, out)
     if "exclusive" in odd:
         out["exclusive"] = True
     if "overcommit" in odd:
