@@ -28,7 +28,7 @@ class Reason(NamedTuple):
     """So many nodes lack this. A node counts in each demand that it fails, but those outside the
     partition, excluded or without the features count there alone."""
 
-    #: partition, features, excluded, cpus, memory, gpu_type, gpus, island, state (out of use),
+    #: partition, features, excluded, layout (sockets, cores or threads of a node), cpus, memory, gpu_type, gpus, island, state (out of use),
     #: busy (a whole node is wanted), reserved (for a job ahead)
     what: str
     #: as the node is configured; False: only now
@@ -147,6 +147,9 @@ FGD: int
 #: usual jobs need with one; what shares get unless they ask for another policy
 DENSE_FIT: int
 
+#: alternatives of features; groups of them with a number of nodes
+Variant = tuple[Iterable[int], Iterable[tuple[int, Iterable[int]]]]
+
 class Core:
     """A cluster of n_nodes nodes (up to 100,000), all unusable until set_node() describes them.
 
@@ -187,6 +190,8 @@ class Core:
         weight: int = 1,
         threads: int = 1,
         gpu_parts: Iterable[tuple[int, int]] | None = None,
+        sockets: int = 1,
+        cores_per_socket: int = 0,
     ) -> None:
         """Describe a node; what runs on it stays allocated, also beyond its new size.
 
@@ -195,6 +200,7 @@ class Core:
         to 256 bits; weight: lower is preferred; threads: CPUs per core, allocated together;
         gpu_parts: (kind 0..3, number 0..16383) of the parts into which each GPU divides, by bit;
         None: 1000 of kind 0. Where parts are fewer than jobs hold, those keep what they have.
+        sockets, cores_per_socket (0: from the others): what requests may demand at least.
         Cost: constant, but a new weight orders all nodes anew at the next decision.
         """
 
@@ -238,6 +244,13 @@ class Core:
         gpu_kind: int = 0,
         one_shared: bool = False,
         policy: int = 0,
+        gpu_kinds: Iterable[tuple[int, int, int, int]] = (),
+        ntasks_per_core: int = 0,
+        ntasks_per_gpu: int = 0,
+        min_sockets: int = 0,
+        min_cores_per_socket: int = 0,
+        min_threads: int = 0,
+        variants: Iterable[Variant] = (),
     ) -> int:
         """The number of the request class with this content, one reference more.
 
@@ -257,6 +270,16 @@ class Core:
         gpu_milli counts (0: thousandths; else those of set_node's gpu_parts, by exact numbers);
         one_shared: at most one GPU of a node is to be in parts of that kind. policy: how nodes
         are ranked.
+
+        gpu_kinds: GPUs of several types, (type, per node, per task, in all) each, whose sums are
+        the three gpus_*; of those in all each node gets one at least. ntasks_per_core: most tasks
+        on a core; with one, each task has its cores for itself. ntasks_per_gpu: with gpus_total and
+        ntasks for each of them: tasks go where their GPU is. min_sockets, min_cores_per_socket,
+        min_threads: of a node, at least. variants: sets of features tried in turn, the first that
+        gives an answer counts: (alternatives, groups), where alternatives take the place of
+        features_all and features_any, and a group (n, alternatives) wants n nodes with one of
+        those, no node counting twice; features_all and features_any then say which nodes may be
+        in any answer.
         Cost: constant, and a bitmap of nodes for each different (partition, features, exclude).
         """
 
