@@ -350,18 +350,18 @@ class Core:
         limit_s: int = -1,
         *,
         at: int = 0,
-        without: int | None = None,
+        without: Iterable[int] = (),
     ) -> Placement | None:
         """Where a request would be placed now, or at a later time `at`, when what runs has ended
         as expected; None: nowhere. Nothing is allocated.
 
         limit_s as in place(); at a later time the reservations that overlap with it are taken.
-        without: a key whose reservation is left out of account (what others were left beside it
+        without: keys whose reservations are left out of account (what others were left beside them
         stays as it was reckoned, so the answer errs to None). Cost: as place(); at a later time
         nodes + shares.
         """
 
-    def earliest(self, req: int, now: int, limit_s: int = 0, *, without: int | None = None) -> int:
+    def earliest(self, req: int, now: int, limit_s: int = 0, *, without: Iterable[int] = ()) -> int:
         """The first time after `now` at which it fits for limit_s (0: a year) beside the
         reservations of the last pass; 0: none. Cost: as a reservation in schedule()."""
 
@@ -372,7 +372,7 @@ class Core:
         limit_s: int = -1,
         *,
         at: int = 0,
-        without: int | None = None,
+        without: Iterable[int] = (),
     ) -> Survey:
         """What each node lacks, now or at a later time; the rest as in what_if(). A node with room
         that reservations take lacks "reserved". Cost: nodes; at a later time nodes + shares."""

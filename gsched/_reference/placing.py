@@ -29,8 +29,8 @@ PLANNED = 64
 class Placing(Rarities):
     """Nodes, requests, allocations and placements; the queue is in core.py."""
 
-    #: number of the reservation that is left out of account; -1 none
-    skipped = -1
+    #: numbers of the reservations that are left out of account
+    skipped: set[int] = set()
 
     def __init__(self, n_nodes: int) -> None:
         self.nodes = [Node() for _ in range(n_nodes)]
@@ -299,7 +299,7 @@ class Placing(Rarities):
         elif end:
             cpus, mem = free.cpus, free.mem
             for number, planned in enumerate(self.planned):
-                if planned.at >= end or number == self.skipped:
+                if planned.at >= end or number in self.skipped:
                     continue
                 left = self.left_by_plan(number, i, now)
                 if left is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from gsched._core import Placement
@@ -14,17 +14,18 @@ class Surveys(Placing):
     """See _core.pyi."""
 
     @contextmanager
-    def _without(self, key: int | None) -> Iterator[None]:
-        """A job's reservation is left out of account."""
-        mine = [i for i, planned in enumerate(self.planned) if planned.key == key]
+    def _without(self, without: Iterable[int]) -> Iterator[None]:
+        """The reservations of some jobs are left out of account."""
+        keys = set(without)
+        mine = {i for i, planned in enumerate(self.planned) if planned.key in keys}
         uses = self.book.uses if self.book is not None else []
         if mine and self.book is not None:
-            self.book.uses = [use for use in uses if not (use.planned and use.key == key)]
-        self.skipped = mine[0] if mine else -1
+            self.book.uses = [use for use in uses if not (use.planned and use.key in keys)]
+        self.skipped = mine
         try:
             yield
         finally:
-            self.skipped = -1
+            self.skipped = set()
             if self.book is not None:
                 self.book.uses = uses
 
@@ -38,7 +39,7 @@ class Surveys(Placing):
         over = [
             i
             for i, other in enumerate(self.planned)
-            if i != self.skipped and other.at < at + duration and at < other.until
+            if i not in self.skipped and other.at < at + duration and at < other.until
         ]
         return self.at(at, now, over)
 
@@ -49,7 +50,7 @@ class Surveys(Placing):
         limit_s: int = -1,
         *,
         at: int = 0,
-        without: int | None = None,
+        without: Iterable[int] = (),
     ) -> Placement | None:
         want = self.requests[req]
         with self._without(without):
@@ -60,7 +61,7 @@ class Surveys(Placing):
                 rows = self.find(want, self.live(), now, end)
         return None if rows is None else Placement(rows, want.gpu_milli)
 
-    def earliest(self, req: int, now: int, limit_s: int = 0, *, without: int | None = None) -> int:
+    def earliest(self, req: int, now: int, limit_s: int = 0, *, without: Iterable[int] = ()) -> int:
         want = self.requests[req]
         duration = limit_s or YEAR
         with self._without(without):
@@ -69,7 +70,7 @@ class Surveys(Placing):
                 times = {t for t in self.book.events() if self.book.now < t <= last}
                 times.add(self.book.now)
             else:
-                others = [p for i, p in enumerate(self.planned) if i != self.skipped]
+                others = [p for i, p in enumerate(self.planned) if i not in self.skipped]
                 times = {self.end_of(held, now) for held in self.held.values()}
                 times = {t for t in times | {p.until for p in others} if t > now}
             for time in sorted(times):
@@ -84,7 +85,7 @@ class Surveys(Placing):
         limit_s: int = -1,
         *,
         at: int = 0,
-        without: int | None = None,
+        without: Iterable[int] = (),
     ) -> list[set[tuple[str, bool]]]:
         """What each node lacks."""
         want = self.requests[req]

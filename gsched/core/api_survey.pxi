@@ -2,10 +2,11 @@
 
 
 cdef class _Surveys(_Decisions):
-    cdef int _moment(self, object req, object now, object limit_s, object at, object without,
-                     int64_t* when, int64_t* limit, int* head, int64_t* head_at) except -1:
-        """The arguments, and the reservation that is left out of account."""
+    cdef list _moment(self, object req, object now, object limit_s, object at, object without,
+                      int64_t* when, int64_t* limit):
+        """The arguments; the reservations that are left out of account, as (number, time)."""
         cdef Cluster* c = &self.c
+        cdef int h
         self._ready()
         self._req(req)
         when[0] = _number(now, 0, <int64_t>1 << 60, "now")
@@ -13,33 +14,39 @@ cdef class _Surveys(_Decisions):
         limit[0] = _number(limit_s, -1, <int64_t>1 << 60, "limit_s")
         if c.book.on and when[1] > when[0] and when[1] < c.book.now:
             raise ValueError(f"at {at} is before the last pass")
-        head[0] = -1 if without is None else head_of(
-            c, _number(without, -FOREVER, FOREVER, "without"))
-        if head[0] >= 0:
-            head_at[0] = c.heads[head[0]].at
-            set_aside(c, head[0], head_at[0], 0)
-        return 0
+        keys = [_number(key, -FOREVER, FOREVER, "without") for key in without]
+        aside = []
+        for key in keys:
+            h = head_of(c, key)
+            if h >= 0:
+                aside.append((h, c.heads[h].at))
+                set_aside(c, h, c.heads[h].at, 0)
+        return aside
 
-    def what_if(self, req, now=0, limit_s=-1, *, at=0, without=None):
+    cdef int _moment_over(self, list aside) except -1:
+        cdef int h
+        cdef int64_t head_at
+        for h, head_at in aside:
+            set_aside(&self.c, h, head_at, 1)
+        return self._check()
+
+    def what_if(self, req, now=0, limit_s=-1, *, at=0, without=()):
         """A Placement for `at` (now, if that is not later), or None; nothing is allocated."""
         cdef Cluster* c = &self.c
         cdef int64_t when[2]
-        cdef int64_t limit, head_at
-        cdef int head, ok
-        self._moment(req, now, limit_s, at, without, when, &limit, &head, &head_at)
+        cdef int64_t limit
+        cdef int ok
+        aside = self._moment(req, now, limit_s, at, without, when, &limit)
         ok = place_at(c, &c.reqs[req], when[0], when[1], limit)
-        if head >= 0:
-            set_aside(c, head, head_at, 1)
-        self._check()
+        self._moment_over(aside)
         return _tuple(Placement, (_shares(c.out, c.n_out), c.reqs[req].milli)) if ok else None
 
-    def earliest(self, req, now, limit_s=0, *, without=None):
+    def earliest(self, req, now, limit_s=0, *, without=()):
         """The first time after `now` at which it fits beside the reservations; 0: none."""
         cdef Cluster* c = &self.c
         cdef int64_t when[2]
-        cdef int64_t limit, head_at, found
-        cdef int head
-        self._moment(req, now, limit_s, 0, without, when, &limit, &head, &head_at)
+        cdef int64_t limit, found
+        aside = self._moment(req, now, limit_s, 0, without, when, &limit)
         if limit <= 0:
             limit = YEAR
         if c.book.on:
@@ -49,30 +56,25 @@ cdef class _Surveys(_Decisions):
             c.reqs[req].plan_pass = 0
         else:
             found = find_start(c, &c.reqs[req], when[0], limit)
-        if head >= 0:
-            set_aside(c, head, head_at, 1)
-        self._check()
+        self._moment_over(aside)
         return found if found > 0 else 0
 
-    def survey(self, req, now=0, limit_s=-1, *, at=0, without=None):
+    def survey(self, req, now=0, limit_s=-1, *, at=0, without=()):
         """What each node lacks for a part of the request."""
         cdef Cluster* c = &self.c
         cdef int64_t when[2]
-        cdef int64_t limit, head_at
-        cdef int head
+        cdef int64_t limit
         cdef Need need
         cdef char* lacks
-        self._moment(req, now, limit_s, at, without, when, &limit, &head, &head_at)
+        aside = self._moment(req, now, limit_s, at, without, when, &limit)
         lacks = <char*>malloc(<size_t>c.n * 5)
         if lacks != NULL:
             survey(c, &c.reqs[req], when[0], when[1], limit, <uint32_t*>lacks,
                    <uint8_t*>lacks + <size_t>c.n * 4)
-        if head >= 0:
-            set_aside(c, head, head_at, 1)
-        if lacks == NULL:
-            raise MemoryError
         try:
-            self._check()
+            self._moment_over(aside)
+            if lacks == NULL:
+                raise MemoryError
             need_of(&c.reqs[req], &need)
             return Survey(
                 (need.t, need.cpus, need.g),
