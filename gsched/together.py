@@ -101,6 +101,10 @@ class Together:
     def __len__(self) -> int:
         return len(self._units)
 
+    def __contains__(self, job_id: int) -> bool:
+        """Whether a waiting job is a component of one."""
+        return job_id in self._leader
+
     def describe(
         self, node: int, cls: int, links: list[list[int]], numa: list[int], rest: dict[str, Any]
     ) -> None:
@@ -133,6 +137,14 @@ class Together:
         del unit.parts[job_id]
         if not unit.parts:
             del self._units[leader]
+
+    def parked(self, job_id: int) -> str:
+        """Slurm's reason why another component of the job may not start; "" none."""
+        leader = self._leader.get(job_id)
+        if leader is None:
+            return ""
+        parts = self._units[leader].in_order
+        return next((part.parked for part in parts if part.parked), "")
 
     # ---- a pass -------------------------------------------------------------------------------
 

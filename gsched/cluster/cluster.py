@@ -36,7 +36,7 @@ class Cluster:
         self._allocations = Allocations(
             self._nodes, self._core, self._licenses, self._queue.new_key
         )
-        self._verdicts = Verdicts(self._nodes, self._queue, self._core)
+        self._verdicts = Verdicts(self._nodes, self._queue, self._core, self._together)
 
         # What one of the parts does alone, under the names that the ledger knows.
         self.never = self._requests.never

@@ -38,7 +38,7 @@ class Queue:
         self._rows: dict[int, list[int]] = {}
         self._last_key = 0
         #: job id -> request classes it holds a reference to, one for each partition
-        self._requests: dict[int, list[int]] = {}
+        self._requests: dict[int, list[tuple[str, int]]] = {}
         #: job id -> its time limit in seconds
         self._limit: dict[int, int] = {}
         #: job id -> the nodes it names, for jobs in the queue that name any
@@ -65,8 +65,9 @@ class Queue:
         tasks = len(TaskSet.parse(job.array_pending)) if job.array_pending else 1
         rows: list[int] = []
         places: list[Row] = []
-        requests: list[int] = []
-        parked = ""
+        requests: list[tuple[str, int]] = []
+        whys: list[str] = []
+        free_rows: list[int] = []
         partitions = job.spec.partitions or (job.partition,)
         unit = -1
         if len(partitions) > 1:
@@ -80,11 +81,10 @@ class Queue:
                 req = int(self._core.request())
                 why, tier = "BadConstraints", 0
             else:
-                why = self._why_parked(job, partition)
+                why = self.why_parked(job, partition)
                 tier = self._config.partitions[partition].priority_tier
-            requests.append(req)
-            if not rows:
-                parked = why
+            requests.append((partition, req))
+            whys.append(why)
             for _ in range(1 if why else min(tasks, ARRAY_ROWS)):
                 key = self.new_key()
                 place = (tier * (1 << 40) + job.priority, job.id, job.time_limit, job.spec.begin)
@@ -98,8 +98,14 @@ class Queue:
                 )
                 self.row[key] = (job.id, partition)
                 rows.append(key)
+                if not why:
+                    free_rows.append(key)
                 if job.het_job_id:
                     places.append(Row(key, req, place, unit))
+        # What may start in one of its partitions waits for that.
+        parked = whys[0] if all(whys) else ""
+        if not parked:
+            places = [row for row in places if row.key in free_rows]
         if parked:
             self.parked[job.id] = parked
         if job.spec.shape.nodelist:
@@ -113,12 +119,16 @@ class Queue:
             wanted = (
                 ()
                 if parked
-                else tuple(self._requests_of.words(job.spec.shape, p) for p in partitions)
+                else tuple(
+                    self._requests_of.words(job.spec.shape, p)
+                    for p, why in zip(partitions, whys, strict=True)
+                    if not why
+                )
             )
             component = Component(job.id, places, parked, wanted)
             self._together.add(job.het_job_id, job.het_size, component)
         if job.spec.licenses and not parked:
-            self._queue_licenses(job, rows)
+            self._queue_licenses(job, free_rows)
 
     def _queue_licenses(self, job: Job, rows: list[int]) -> None:
         try:
@@ -131,7 +141,8 @@ class Queue:
         row_lists = list(by_partition.values())
         self._licenses.add(job.id, choices, row_lists, job.priority, job.spec.begin)
 
-    def _why_parked(self, job: Job, partition: str) -> str:
+    def why_parked(self, job: Job, partition: str) -> str:
+        """Slurm's reason why a job takes no part in passes for a partition; "" it does."""
         if job.held:
             if job.reason:
                 return job.reason
@@ -161,7 +172,7 @@ class Queue:
         self._together.remove(job_id)
         self._licenses.remove(job_id)
         self._limit.pop(job_id, None)
-        for req in self._requests.pop(job_id, ()):
+        for _, req in self._requests.pop(job_id, ()):
             self._core.drop_request(req)
         unit = self._unit.pop(job_id, -1)
         if unit >= 0:
@@ -210,9 +221,31 @@ class Queue:
         """The row that speaks for the job: the first that has not been started."""
         return next((key for key in self._rows[job_id] if key in self.row), 0)
 
+    def leads(self, job_id: int) -> list[int]:
+        """The rows that speak for the job: the first of each of its partitions that has not been
+        started. Cost: its rows, where it has several partitions."""
+        rows = self._rows[job_id]
+        if job_id not in self._unit:
+            first = self.first_row(job_id)
+            return [first] if first else []
+        found: dict[str, int] = {}
+        for key in rows:
+            if key in self.row:
+                found.setdefault(self.row[key][1], key)
+        return list(found.values())
+
+    def keys(self, job_id: int) -> list[int]:
+        """Its rows that have not been started."""
+        return [key for key in self._rows.get(job_id, ()) if key in self.row]
+
+    def request_of(self, job_id: int, key: int) -> int:
+        """The request class of one of its rows."""
+        partition = self.row[key][1]
+        return next(req for name, req in self._requests[job_id] if name == partition)
+
     def requests(self, job_id: int) -> list[int]:
         """Its request classes, one for each of its partitions."""
-        return self._requests[job_id]
+        return [req for _, req in self._requests[job_id]]
 
     def limit(self, job_id: int) -> int:
         """Its time limit in seconds, 0: none."""

@@ -11,13 +11,15 @@ from gsched.cluster.queue import Queue
 from gsched.hostlist import compress
 from gsched.licenses import LICENSES
 from gsched.model import Verdict
+from gsched.together import Together
 
 #: verdict codes of the core -> Slurm's reason word
 _WORDS = {
     _core.UNTESTED: "None",
     _core.RESOURCES: "Resources",
     _core.PRIORITY: "Priority",
-    _core.BEHIND: "Priority",
+    # It would not fit either if nobody were ahead.
+    _core.BEHIND: "Resources",
     _core.BEGIN: "BeginTime",
     _core.NODES_DOWN: (
         "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
@@ -28,18 +30,37 @@ _WORDS = {
     LICENSES: "Licenses",
 }
 
+#: of several partitions the most hopeful one is told
+_HOPE = (
+    _core.PRIORITY,
+    _core.RESOURCES,
+    _core.BEHIND,
+    LICENSES,
+    _core.GROUP,
+    _core.BEGIN,
+    _core.NODES_DOWN,
+    _core.UNTESTED,
+    _core.NEVER,
+    _core.HELD,
+)
+
 #: verdicts told to the view per pass: the rest follow in the next one, so that a pass over a
 #: long queue does not hold up the loop
 VERDICTS_PER_PASS = 1000
 
 
+def _at(reservation: Any) -> int:
+    return int(reservation.at)
+
+
 class Verdicts:
     """What changed for waiting jobs and has not been told yet."""
 
-    def __init__(self, nodes: Nodes, queue: Queue, core: _core.Core) -> None:
+    def __init__(self, nodes: Nodes, queue: Queue, core: _core.Core, together: Together) -> None:
         self._nodes = nodes
         self._queue = queue
         self._core = core
+        self._together = together
         #: rows whose verdict changed
         self._changed: dict[int, int] = {}
         #: jobs that were told that a node which they name is away: their row and verdict code
@@ -75,16 +96,20 @@ class Verdicts:
         verdicts = []
         # Reservations move at every pass: they are told anew each time.
         for key in estimates:
-            self._changed[key] = _core.RESOURCES
+            self._changed.setdefault(key, self._core.verdict(key))
         for key in list(self._changed)[:VERDICTS_PER_PASS]:
             code = self._changed.pop(key)
             row = self._queue.row.get(key)
-            if row is None or self._queue.first_row(row[0]) != key:
+            if row is None:
                 continue
             job_id = row[0]
-            word = self._queue.parked.get(job_id) or _WORDS.get(code, "None")
-            verdict = Verdict(job_id, word)
-            kept = estimates.get(key)
+            leads = self._queue.leads(job_id)
+            if key not in leads:
+                continue
+            if len(leads) > 1:
+                key, code = self._most_hopeful(leads, key, code)
+            verdict = Verdict(job_id, self._word(job_id, key, code, now))
+            kept = min((estimates[k] for k in leads if k in estimates), key=_at, default=None)
             if kept is not None and kept.at >= 0:
                 verdict.start = kept.at
                 names = self._nodes.names
@@ -97,6 +122,29 @@ class Verdicts:
                     self._away_said[job_id] = key, code
             verdicts.append(verdict)
         return verdicts
+
+    def _word(self, job_id: int, key: int, code: int, now: int) -> str:
+        """Slurm's reason word."""
+        parked = self._queue.parked.get(job_id)
+        if parked:
+            return parked
+        if code == _core.RESOURCES and job_id not in self._together:
+            # The first of its partition, but those ahead in other partitions may be the cause.
+            req = self._queue.request_of(job_id, key)
+            if self._core.what_if(req, now) is not None:
+                code = _core.PRIORITY
+        elif code == _core.UNTESTED:
+            # A component that may not start holds the others back.
+            return self._together.parked(job_id) or _WORDS[code]
+        return _WORDS.get(code, "None")
+
+    def _most_hopeful(self, leads: list[int], key: int, code: int) -> tuple[int, int]:
+        """Of the rows that stand for the partitions of a job the one that is told, and its
+        verdict; `key` has just got `code`."""
+        codes = [(code if k == key else self._core.verdict(k), k) for k in leads]
+        hope = {one: rank for rank, one in enumerate(_HOPE)}
+        code, key = min(codes, key=lambda one: (hope.get(one[0], len(hope)), leads.index(one[1])))
+        return key, code
 
     def _named_away(self, job_id: int) -> str:
         """The nodes that a job names and that take no work now, as a host list; "" none."""

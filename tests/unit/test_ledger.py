@@ -8,6 +8,7 @@ from unit.ledger_support import CONF, Bench, at
 from gsched.ledger import Ledger, TakeOver, Tick
 from gsched.ledger.nodes import bind_gpus
 from gsched.model import Gpu, Hold, JobState, NodeFlag, Phase, Shape
+from gsched.scheduling import run_pass
 from gsched.wire.messages import (
     AckOutbox,
     CancelJobs,
@@ -20,6 +21,7 @@ from gsched.wire.messages import (
     Signal,
     UpdateJob,
     UpdateNode,
+    UpdatePartition,
 )
 
 
@@ -224,7 +226,41 @@ def test_reasons_of_the_head_and_of_those_behind() -> None:
     words = {
         v.job_id: v.reason for v in out.view.values() if v is not None and hasattr(v, "causes")
     }
-    assert words == {head.id: "Resources", behind.id: "Priority"}
+    # There is no free GPU for it either, whoever is ahead.
+    assert words == {head.id: "Resources", behind.id: "Resources"}
+
+
+def test_priority_is_said_only_where_those_ahead_are_the_cause() -> None:
+    b = Bench()
+    b.job(shape=Shape(gpus_per_node=8), time_limit=3600)
+    b.schedule()
+    head = b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8))
+    # Three nodes are idle, but what runs beyond an hour would delay the head.
+    long = b.job(shape=Shape(gpus_per_node=1), time_limit=7200)
+    full = b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8), time_limit=60)
+    words = {v.job_id: v.reason for v in run_pass(b.led, b.now).verdicts}
+    assert words == {head.id: "Resources", long.id: "Priority", full.id: "Resources"}
+
+
+def test_the_first_of_a_partition_may_wait_for_those_ahead_in_another() -> None:
+    b = Bench(CONF + "PartitionName=wide Nodes=ALL MaxTime=7-0 State=UP\n")
+    b.job(shape=Shape(min_nodes=3, max_nodes=3, gpus_per_node=8), time_limit=3600)
+    b.schedule()
+    head = b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8))
+    other = b.job(shape=Shape(gpus_per_node=1), partitions=("wide",), time_limit=7200)
+    words = {v.job_id: v.reason for v in run_pass(b.led, b.now).verdicts}
+    assert words == {head.id: "Resources", other.id: "Priority"}
+
+
+def test_of_several_partitions_the_hopeful_one_is_told() -> None:
+    b = Bench()
+    b.write(UpdatePartition("debug", "update", {"state": "DOWN"}), uid=0)
+    b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8))
+    b.schedule()
+    job = b.job(shape=Shape(gpus_per_node=1), partitions=("debug", "gpu"), time_limit=60)
+    alone = b.job(shape=Shape(gpus_per_node=1), partitions=("debug",), time_limit=60)
+    words = {v.job_id: v.reason for v in run_pass(b.led, b.now).verdicts}
+    assert words == {job.id: "Resources", alone.id: "PartitionDown"}
 
 
 def test_a_drained_node_takes_no_work_and_says_so() -> None:
