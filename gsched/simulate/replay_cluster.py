@@ -24,6 +24,9 @@ GPUS = 8
 #: share of a cluster made to measure that the trace's jobs would fill
 FULL = 0.8
 
+#: parts of a GPU where the trace's jobs want less than one
+SHARDS = 1000
+
 MAX_NODES = 100_000
 MAX_GPUS = 64
 
@@ -137,7 +140,8 @@ def build(wish: Wish, trace: Trace) -> Built:
             if not nodes:
                 nodes, remark = measured(trace)
                 remarks.append(remark)
-            config = parse_config({"slurm.conf": f"{_text(nodes)}\n{extra}\n"})
+            shards = any(job.gpu_milli for job in trace.jobs)
+            config = parse_config({"slurm.conf": f"{_text(nodes, shards)}\n{extra}\n"})
     except ConfigError as error:
         raise ClusterError(str(error)) from None
     if not config.default_partition and len(config.partitions) != 1:
@@ -171,11 +175,11 @@ def _for_replay(config: Config) -> Config:
     )
 
 
-def _text(groups: Iterable[Nodes]) -> str:
+def _text(groups: Iterable[Nodes], shards: bool) -> str:
     lines = [
         "ClusterName=replay",
         "SlurmctldHost=replay",
-        "GresTypes=gpu",
+        "GresTypes=gpu,shard",
         "DefMemPerCPU=1",
         "SchedulerType=sched/backfill",
     ]
@@ -189,6 +193,8 @@ def _text(groups: Iterable[Nodes]) -> str:
         line = f"NodeName={name} CPUs={cpus} RealMemory={group.mem_mb or MEMORY_MB} State=UNKNOWN"
         if group.gpus:
             line += f" Gres=gpu:{group.type + ':' if group.type else ''}{group.gpus}"
+            if shards:
+                line += f",shard:{SHARDS * group.gpus}"
         if group.features:
             line += f" Features={','.join(group.features)}"
         lines.append(line)

@@ -59,10 +59,7 @@ def write_timeline(path: Path, record: Record) -> None:
     _write(
         path,
         TIMELINE,
-        (
-            (number(sample.time), *map(str, sample[1:-1]), number(sample.fragmented))
-            for sample in record.samples
-        ),
+        (tuple(number(value) for value in sample) for sample in record.samples),
     )
 
 

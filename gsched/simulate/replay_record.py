@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gsched import gpushare
 from gsched.config import Config
-from gsched.model import Job, JobSpec, NodeUse, Verdict
-from gsched.simulate.fragmentation import Fragmentation
+from gsched.model import Job, JobSpec, NodeUse, Shape, Verdict
+from gsched.simulate.fragmentation import Demand, Fragmentation, Left
 from gsched.simulate.replay_spec import demand
 from gsched.simulate.traces import TraceJob
 
@@ -34,7 +35,8 @@ class Row:
     restarts: int = 0
     #: (node, bitmap of GPUs)
     places: list[tuple[str, int]] = field(default_factory=list)
-    gpus: int = 0
+    #: parts of GPUs count as such
+    gpus: float = 0
     cpus: int = 0
 
     @property
@@ -46,12 +48,13 @@ class Sample(NamedTuple):
     """The cluster from this moment until the next sample."""
 
     time: float
-    gpus: int
+    #: in use; of GPUs in parts, the parts
+    gpus: float
     cpus: int
     running: int
     waiting: int
     #: GPUs that those who wait have asked for
-    waiting_gpus: int
+    waiting_gpus: float
     #: free GPUs that the usual job cannot use
     fragmented: float
 
@@ -66,16 +69,19 @@ class Record:
         self.total_cpus = sum(conf.cpus for conf in config.nodes.values())
         self.waiting = self.ended = 0
         self._config = config
-        self._running = self._waiting_gpus = 0
-        self._gpus = self._cpus = 0
-        self._lost = 0.0
-        self._measure = Fragmentation(demand(spec.shape) for spec in specs)
-        #: node -> (GPUs, CPUs, fragmented) as counted
-        self._counted = {
-            conf.name: (0, 0, self._measure.unusable(conf.gpus, conf.cpus, conf.real_memory))
-            for conf in config.nodes.values()
+        #: node -> its GPUs' parts by bit, for nodes that have any
+        self._parts = {
+            name: [number for _, number in parts]
+            for name in config.nodes
+            if (parts := gpushare.parts(config, name)) is not None
         }
-        self._lost = sum(lost for _, _, lost in self._counted.values())
+        self._running = self._cpus = 0
+        self._waiting_gpus = self._gpus = self._lost = 0.0
+        self._measure = Fragmentation(self._demand(spec.shape) for spec in specs)
+        #: node -> (GPUs, CPUs, fragmented) as counted
+        self._counted = dict.fromkeys(config.nodes, (0.0, 0, 0.0))
+        for name in config.nodes:
+            self.used(NodeUse(name))
         #: job id -> its row's number
         self._index: dict[int, int] = {}
         #: partition -> (rank, row number) of jobs that may still wait
@@ -83,6 +89,10 @@ class Record:
         self._rank: dict[int, tuple[int, int, int]] = {}
         #: started at this moment: (row number, partition, rank it had)
         self._begun: list[tuple[int, str, tuple[int, int, int]]] = []
+
+    def _demand(self, shape: Shape) -> Demand:
+        per_gpu = max(max(parts) for parts in self._parts.values()) if shape.share else 1
+        return demand(shape, per_gpu)
 
     # ---- jobs -----------------------------------------------------------------------------------
 
@@ -95,7 +105,7 @@ class Record:
 
     def _queue(self, index: int, job: Job) -> None:
         self.waiting += 1
-        self._waiting_gpus += self.rows[index].job.gpus
+        self._waiting_gpus += self.rows[index].job.wanted_gpus
         rank = (-job.priority, job.id, index)
         self._rank[index] = rank
         heapq.heappush(self._ahead.setdefault(job.partition, []), rank)
@@ -110,10 +120,15 @@ class Record:
         row.start, row.end, row.state = now, -1.0, job.state.name
         row.restarts = job.restarts
         row.places = [(part.node, part.gpus) for part in job.alloc]
-        row.gpus = sum(gpus.bit_count() for _, gpus in row.places)
+        row.gpus = sum(
+            part.shares / self._parts[part.node][part.gpus.bit_length() - 1]
+            if part.shares
+            else part.gpus.bit_count()
+            for part in job.alloc
+        )
         row.cpus = sum(part.cpus for part in job.alloc)
         self.waiting -= 1
-        self._waiting_gpus -= row.job.gpus
+        self._waiting_gpus -= row.job.wanted_gpus
         self._running += 1
         self._begun.append((index, job.partition, self._rank.pop(index)))
         return index
@@ -131,7 +146,7 @@ class Record:
             self._running -= 1
         else:
             self.waiting -= 1
-            self._waiting_gpus -= row.job.gpus
+            self._waiting_gpus -= row.job.wanted_gpus
             self._rank.pop(self._index[job.id], None)
         row.state = job.state.name
         self.ended += 1
@@ -157,10 +172,15 @@ class Record:
     def used(self, use: NodeUse) -> None:
         """What a node's jobs hold has changed."""
         conf = self._config.nodes[use.name]
-        gpus = use.gpus_alloc.bit_count()
-        lost = self._measure.unusable(
-            conf.gpus - gpus, conf.cpus - use.cpus_alloc, conf.real_memory - use.mem_alloc_mb
-        )
+        whole = use.gpus_alloc.bit_count()
+        gpus: float = whole
+        rests: tuple[float, ...] = ()
+        if use.parts:
+            parts = self._parts[use.name]
+            rests = tuple(sorted(1 - held / parts[bit] for bit, held in use.parts.items()))
+            gpus -= sum(rests)
+        cpus, mem = conf.cpus - use.cpus_alloc, conf.real_memory - use.mem_alloc_mb
+        lost = self._measure.unusable(Left(conf.gpus - whole, cpus, mem, rests))
         before = self._counted[use.name]
         self._gpus += gpus - before[0]
         self._cpus += use.cpus_alloc - before[1]
@@ -172,12 +192,12 @@ class Record:
         self._judge_starts()
         sample = Sample(
             now,
-            self._gpus,
+            # Sums of fractions come back to what they were but for the last digits.
+            round(self._gpus, 6),
             self._cpus,
             self._running,
             self.waiting,
-            self._waiting_gpus,
-            # Sums of fractions come back to nothing but for the last digits.
+            round(self._waiting_gpus, 6),
             round(max(0.0, self._lost), 6),
         )
         if not self.samples or self.samples[-1][1:] != sample[1:]:

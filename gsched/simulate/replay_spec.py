@@ -6,8 +6,10 @@ import math
 import re
 from collections.abc import Iterable
 
+from gsched import gpushare
 from gsched.config import Config
 from gsched.model import JobSpec, Shape
+from gsched.simulate.fragmentation import Demand
 from gsched.simulate.traces import TraceJob
 
 #: how gangs lie: on as few nodes as hold them, or on any GPUs wherever they are
@@ -36,6 +38,18 @@ class Requests:
         self._strict = strict
         self._types = {kind for conf in config.nodes.values() for kind in conf.gpu_types if kind}
         self._features = {word for conf in config.nodes.values() for word in conf.features}
+        #: parts of a GPU on nodes that have any
+        self._shards = max(
+            (
+                number
+                for name in config.nodes
+                for kind, number in gpushare.parts(config, name) or ()
+                if kind == "shard"
+            ),
+            default=0,
+        )
+        #: jobs that get a whole GPU for a part
+        self.rounded = 0
         #: jobs whose type or features no node has
         self.unheard = 0
         #: jobs that named a partition which is not there
@@ -76,6 +90,8 @@ class Requests:
             found.append(
                 f"{self.unheard:,} jobs want GPU types or features that no node has: they take any"
             )
+        if self.rounded:
+            found.append(f"{self.rounded:,} jobs get a whole GPU for a part: no node has shards")
         if self.unlimited:
             found.append(f"{self.unlimited:,} jobs have no time limit of their own")
         return found
@@ -111,8 +127,12 @@ class Requests:
         fields: dict[str, object] = {"features": features, "gpu_type": type_}
         if nodes:
             fields |= {"min_nodes": nodes, "max_nodes": nodes, "nodes_set": True}
-        if gpus and nodes and gpus % nodes == 0:
+        if job.gpu_milli and self._shards:
+            fields["share"] = "shard"
+            fields["share_count"] = max(1, -(-job.gpu_milli * self._shards // 1000))
+        elif gpus and nodes and gpus % nodes == 0:
             fields["gpus_per_node"] = gpus // nodes
+            self.rounded += job.gpu_milli > 0
         elif gpus:
             fields["gpus_total"] = gpus
         if job.cpus and nodes and job.cpus % nodes == 0:
@@ -130,14 +150,15 @@ class Requests:
         return bool(config.def_mem(partition) or (gpus and config.def_mem_gpu(partition)))
 
 
-def demand(shape: Shape) -> tuple[int, int, int]:
-    """(GPUs, CPUs, MB) that it needs of one node at least."""
-    gpus = shape.gpus_per_node
-    if not gpus and shape.gpus_total:
+def demand(shape: Shape, parts: int = 1) -> Demand:
+    """What it needs of one node at least, where a GPU has so many parts."""
+    gpus: float = shape.gpus_per_node
+    if shape.share:
+        gpus = shape.share_count / parts
+    elif not gpus and shape.gpus_total:
         gpus = shape.gpus_total // shape.min_nodes if shape.nodes_set else 1
-    cpus = shape.cpus_per_task
-    memory = shape.mem_per_node or cpus * (shape.mem_per_cpu or 0)
-    return gpus, cpus, memory
+    memory = shape.mem_per_node or shape.cpus_per_task * (shape.mem_per_cpu or 0)
+    return Demand(gpus, shape.cpus_per_task, memory)
 
 
 def specs(requests: Requests, jobs: Iterable[TraceJob]) -> list[JobSpec]:

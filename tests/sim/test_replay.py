@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gsched.simulate import replay_files, report
+from gsched.simulate.fragmentation import Demand, Fragmentation, Left
 from gsched.simulate.traces import TraceJob
 from tests.sim_support import easy, judge, random_gangs, replayed, starts
 
@@ -140,3 +141,32 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
         replay_files.write_schedule(tmp_path / name, replay.record)
         made.append((tmp_path / name).read_bytes())
     assert made[0] == made[1]
+
+
+def test_parts_of_gpus_share_one() -> None:
+    """460 and 500 thousandths go onto one GPU, 600 onto another; a whole one finds none until 10.
+    In use then: 1.56 of 2 GPUs; the rests, 0.04 and 0.4, suit no usual job."""
+    jobs = [
+        TraceJob(str(milli), 0, 10, 10, nodes=1, cpus=1, gpus=1, gpu_milli=milli)
+        for milli in (460, 500, 600)
+    ]
+    jobs.append(TraceJob("whole", 1, 10, 10, nodes=1, cpus=1, gpus=1))
+    replay = replayed(jobs, "1x2")
+    assert starts(replay) == {"460": 0, "500": 0, "600": 0, "whole": 10}
+    first, second, third = replay.record.samples[:3]
+    assert (first.gpus, second.waiting_gpus, third.gpus) == (1.56, 1, 1)
+    assert first.fragmented == 0.44
+    assert [row.gpus for row in replay.record.rows] == [0.46, 0.5, 0.6, 1]
+
+
+def test_fragmentation_by_hand() -> None:
+    """Kinds: half want 2 whole GPUs and 4 CPUs, half want 0.3 of one and 1 CPU."""
+    measure = Fragmentation([Demand(2, 4, 0), Demand(0.3, 1, 0), Demand(0, 9, 9)])
+    assert measure.unusable(Left(0, 8, 0)) == 0
+    assert measure.unusable(Left(3, 8, 0)) == 0
+    # One whole GPU and half a GPU are no use to the first kind; the second takes both.
+    assert measure.unusable(Left(1, 8, 0, (0.5,))) == pytest.approx((1 + 0.5) / 2)
+    # A rest of 0.2 is of no use to either; without CPUs nothing is of use.
+    assert measure.unusable(Left(3, 8, 0, (0.2,))) == pytest.approx(0.2)
+    assert measure.unusable(Left(3, 0, 0, (0.2,))) == pytest.approx(3.2)
+    assert measure.unusable(Left(3, 3, 0)) == pytest.approx(3 / 2)

@@ -40,6 +40,11 @@ class TraceJob:
     #: False: its script ended with an error
     good: bool = True
 
+    @property
+    def wanted_gpus(self) -> float:
+        """GPUs in all, or the part of one."""
+        return self.gpu_milli / 1000 if self.gpu_milli else self.gpus
+
 
 @dataclass(slots=True)
 class Trace:
