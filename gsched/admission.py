@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from gsched import licenses
 from gsched.config import Config, PartitionConfig
 from gsched.errors import message
@@ -76,11 +78,11 @@ _NAMES = ("name", "account", "qos", "reservation", "wckey", "mail_user", "alloc_
 
 
 def _texts(spec: JobSpec) -> Iterator[str]:
-    for name in spec.__struct_fields__:
-        value = getattr(spec, name)
-        if isinstance(value, str):
+    for value in msgspec.structs.astuple(spec):
+        kind = type(value)
+        if kind is str:
             yield value
-        elif isinstance(value, tuple):
+        elif kind is tuple:
             yield from value
     for mapping in (spec.tres, spec.rlimits):
         yield from mapping
@@ -91,15 +93,15 @@ def _texts(spec: JobSpec) -> Iterator[str]:
 
 
 def _sizes(spec: JobSpec, config: Config) -> Problem | None:
-    total = 0
-    for text in _texts(spec):
-        if "\0" in text:
-            return _problem("ESLURM_PATHNAME_TOO_LONG", "A text of the request contains a NUL.")
-        total += len(text)
-    long = [name for name in _NAMES if len(getattr(spec, name)) > MAX_NAME]
-    long += [name for name in _PATHS if len(getattr(spec, name)) > MAX_PATH]
-    if total > MAX_TEXT or long:
-        return _problem("ESLURM_PATHNAME_TOO_LONG")
+    # One look at all of them together: nearly every job has short and clean texts.
+    whole = "".join(_texts(spec))
+    if "\0" in whole:
+        return _problem("ESLURM_PATHNAME_TOO_LONG", "A text of the request contains a NUL.")
+    if len(whole) > MAX_NAME:
+        long = [name for name in _NAMES if len(getattr(spec, name)) > MAX_NAME]
+        long += [name for name in _PATHS if len(getattr(spec, name)) > MAX_PATH]
+        if len(whole) > MAX_TEXT or long:
+            return _problem("ESLURM_PATHNAME_TOO_LONG")
     if not spec.work_dir.startswith("/"):
         return _problem("ESLURM_PATHNAME_TOO_LONG", "The working directory is not absolute.")
     return None

@@ -86,11 +86,18 @@ def _report(message: Report) -> Iterator[str]:
 
 
 def _attempts(attempts: list[AttemptReport]) -> Iterator[str]:
+    low, high = -MAX_NUMBER, MAX_NUMBER
     for rep in attempts:
         if not 0 < rep.job_id <= MAX_ID or not 0 < rep.attempt <= MAX_ID:
             yield f"attempt {rep.attempt} of job {rep.job_id}"
-        numbers = (rep.age_ms, rep.elapsed_ms, rep.user_ms, rep.system_ms, rep.max_rss_kb)
-        if any(abs(number) > MAX_NUMBER for number in numbers):
+        # Written out: a node with many jobs tells of all of them in each report.
+        if not (
+            low <= rep.age_ms <= high
+            and low <= rep.elapsed_ms <= high
+            and low <= rep.user_ms <= high
+            and low <= rep.system_ms <= high
+            and low <= rep.max_rss_kb <= high
+        ):
             yield f"job {rep.job_id} with a time or size out of range"
         if not -1 <= rep.wstatus <= 0xFFFF:
             yield f"job {rep.job_id} with wait status {rep.wstatus}"
