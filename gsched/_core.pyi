@@ -8,7 +8,8 @@ How nodes are chosen. With GPUs: nodes with an island (GPUs joined by NVLink) th
 the job wants from one node come before others; then the fewest free GPUs; then the smallest
 island that suffices (the largest, where none does); then weight; then number. Without GPUs:
 lowest weight, fewest free GPUs, fewest free CPUs, number. When the nodes so chosen cannot hold
-all tasks or GPUs, those that can hold most are taken. Tasks (and `gpus_total`) then fill the
+all tasks or GPUs, those that can hold most are taken. Several nodes are chosen together where the
+network is known, see set_topology(). Tasks (and `gpus_total`) then fill the
 nodes in order of number, one being left for each node that follows, as Slurm's cons_tres does.
 """
 
@@ -28,8 +29,10 @@ class Reason(NamedTuple):
     """So many nodes lack this. A node counts in each demand that it fails, but those outside the
     partition, excluded or without the features count there alone."""
 
-    #: partition, features, excluded, layout (sockets, cores or threads of a node), cpus, memory, gpu_type, gpus, island, state (out of use),
-    #: busy (a whole node is wanted), reserved (for a job ahead)
+    #: partition, features, excluded, layout (sockets, cores or threads of a node), cpus, memory,
+    #: gpu_type, gpus, island, state (out of use), busy (a whole node is wanted), reserved (for a job
+    #: ahead); and of nodes that suit one by one, where that alone is missing: switch (on too many,
+    #: or below none together), block, contiguous
     what: str
     #: as the node is configured; False: only now
     never: bool
@@ -213,6 +216,33 @@ class Core:
     def node(self, node: int) -> NodeState:
         """What a node has left."""
 
+    def set_topology(
+        self,
+        leaves: Iterable[int],
+        parents: Iterable[int],
+        *,
+        sizes: Iterable[int] = (),
+        optional: bool = False,
+    ) -> None:
+        """Where nodes are in the network; () and () for nowhere.
+
+        Units are switches, or (with sizes) blocks and groups of blocks. leaves: the leaf of each
+        node, -1 none; parents: for each unit the one above, -1 none; leaves are numbered first,
+        then level by level. A request for several nodes gets them below one unit: of the lowest level
+        with room for all, there below the one with the least room, the first of equals (room:
+        usable nodes with as many free GPUs as each node gives). Below it the smallest leaf that
+        holds what is still missing is taken, else the largest, so that there are as few leaves as
+        possible; where nodes with room turn out not to suit, leaves count by those that do. Of
+        nodes that hold unlike numbers of tasks or GPUs, leaves count by what they hold in all.
+        Nodes without a leaf are for requests that need one node.
+        sizes: for each level how many nodes its blocks are there for, 0 any number: what is not
+        more lies in one block of that level or below, unless it comes in segments. optional: only
+        requests with switches or a segment go by the topology.
+        Cost: nodes + units; then per change of a node GPUs x levels, per placement of a gang the
+        units of the levels tried and the nodes of the leaves looked at, for a refusal nodes x
+        levels.
+        """
+
     def request(
         self,
         *,
@@ -251,6 +281,11 @@ class Core:
         min_cores_per_socket: int = 0,
         min_threads: int = 0,
         variants: Iterable[Variant] = (),
+        switches: int = 0,
+        segment: int = 0,
+        contiguous: bool = False,
+        spread: bool = False,
+        use_min_nodes: bool = False,
     ) -> int:
         """The number of the request class with this content, one reference more.
 
@@ -269,7 +304,11 @@ class Core:
         whole, on the tightest one that suffices, or as the policy says. gpu_kind: of which parts
         gpu_milli counts (0: thousandths; else those of set_node's gpu_parts, by exact numbers);
         one_shared: at most one GPU of a node is to be in parts of that kind. policy: how nodes
-        are ranked.
+        are ranked. switches: at most so many leaves of the topology, segment: a multiple of so many
+        nodes, each so many within one leaf (both without effect where there is no topology).
+        contiguous: nodes that follow each other by number, wherever they are in the network, of
+        the shortest stretch that holds them. spread: as many nodes as there may be (tasks dealt
+        out evenly), wherever they are. use_min_nodes: of a range of nodes the fewest.
 
         gpu_kinds: GPUs of several types, (type, per node, per task, in all) each, whose sums are
         the three gpus_*; of those in all each node gets one at least. ntasks_per_core: most tasks
@@ -280,6 +319,8 @@ class Core:
         features_all and features_any, and a group (n, alternatives) wants n nodes with one of
         those, no node counting twice; features_all and features_any then say which nodes may be
         in any answer.
+        Where nodes are in the network, or next to each other, does not count for groups and for GPUs
+        of several types in all.
         Cost: constant, and a bitmap of nodes for each different (partition, features, exclude).
         """
 

@@ -11,12 +11,15 @@ include "core/base.pxi"
 include "core/links.pxi"
 include "core/work.pxi"
 include "core/rare_types.pxi"
+include "core/topology_types.pxi"
 include "core/types.pxi"
+include "core/topology_index.pxi"
 include "core/state.pxi"
 include "core/share.pxi"
 include "core/place.pxi"
 include "core/rare.pxi"
 include "core/policy.pxi"
+include "core/topology.pxi"
 include "core/alloc.pxi"
 include "core/backfill.pxi"
 include "core/book.pxi"
@@ -85,6 +88,8 @@ _WHY = (
     ("state", False), ("busy", False), ("cpus", False), ("memory", False),
     ("gpus", False), ("island", False), ("reserved", False),
 )
+#: what the nodes that suit one by one do not do together
+_TOGETHER = {T_CONTIGUOUS: "contiguous", T_SWITCH: "switch", T_BLOCK: "block"}
 
 #: names of the bits in Survey.lacks: (what, never)
 LACKS = _WHY
@@ -229,6 +234,7 @@ cdef class _Cluster:
 
 include "core/api_nodes.pxi"
 include "core/api_rare.pxi"
+include "core/api_topology.pxi"
 include "core/api_requests.pxi"
 include "core/api_allocations.pxi"
 include "core/api_decisions.pxi"

@@ -179,6 +179,11 @@ class Request:
     min_threads: int = 0
     #: (alternatives, ((nodes, alternatives), ...)) in turn
     variants: tuple[Variant, ...] = ()
+    switches: int = 0
+    segment: int = 0
+    contiguous: bool = False
+    spread: bool = False
+    use_min_nodes: bool = False
 
     @property
     def wants_gpus(self) -> bool:

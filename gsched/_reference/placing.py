@@ -20,13 +20,14 @@ from gsched._reference.parts import (
 )
 from gsched._reference.plan import Book
 from gsched._reference.rare import Rarities
+from gsched._reference.topology import Topology
 
 YEAR = 365 * 86400
 FOREVER = (1 << 63) - 1
 PLANNED = 64
 
 
-class Placing(Rarities):
+class Placing(Topology, Rarities):
     """Nodes, requests, allocations and placements; the queue is in core.py."""
 
     #: numbers of the reservations that are left out of account
@@ -338,6 +339,20 @@ class Placing(Rarities):
 
         return key
 
+    def bounds(self, want: Request, must: int) -> tuple[int, int, int]:
+        """Nodes at least, at most, and as many as there are up to."""
+        lower = max(want.min_nodes, must)
+        upper = want.max_nodes or len(self.nodes)
+        upper = min(upper, want.cap_nodes or upper)
+        if want.gpus_total:
+            upper = min(upper, want.gpus_total)
+        if want.spread and not want.use_min_nodes:
+            if want.max_nodes or want.gpus_total:
+                return lower, upper, upper
+            return lower, upper, min(upper, max(want.ntasks, lower))
+        few = want.max_nodes == 0 or want.gpus_total or want.use_min_nodes
+        return lower, upper, lower if few else upper
+
     def find(
         self,
         want: Request,
@@ -346,14 +361,16 @@ class Placing(Rarities):
         end: int = 0,
         *,
         plain: bool = False,
+        loose: bool = False,
     ) -> tuple[Row, ...] | None:
         """The nodes that the request gets from what is free, or None: with the first of its sets
-        of features that gives any. plain: nodes are liked by weight and number alone."""
+        of features that gives any. plain: nodes are liked by weight and number alone; loose: they
+        need not be together."""
         for alternatives, groups in want.variants or ((want.features_any, ()),):
             one = replace(want, features_any=alternatives, variants=())
             if want.variants:
                 one = replace(one, features_all=0)
-            found = self.find_one(one, groups, free, now, end, plain=plain)
+            found = self.find_one(one, groups, free, now, end, plain=plain, loose=loose)
             if found is not None:
                 return found
         return None
@@ -367,6 +384,7 @@ class Placing(Rarities):
         end: int = 0,
         *,
         plain: bool = False,
+        loose: bool = False,
     ) -> tuple[Row, ...] | None:
         must = sorted(set(want.nodelist))
         fits = {
@@ -377,12 +395,7 @@ class Placing(Rarities):
         }
         if any(i not in fits for i in must):
             return None
-        lower = max(want.min_nodes, len(must))
-        upper = want.max_nodes or len(self.nodes)
-        upper = min(upper, want.cap_nodes or upper)
-        if want.gpus_total:
-            upper = min(upper, want.gpus_total)
-        wanted = lower if want.max_nodes == 0 or want.gpus_total else upper
+        lower, upper, wanted = self.bounds(want, len(must))
         if lower > min(upper, len(self.nodes)):
             return None
 
@@ -416,6 +429,10 @@ class Placing(Rarities):
         least = want.least_gpus(want.least_tasks) if want.wants_gpus else 0
         liked = by_number if plain else self.liking(want, free, want.least_tasks, least)
         others.sort(key=liked)
+        if not together and not loose and self.is_gang(want):
+            among = (lower, upper, wanted if wanted > 1 else 0)
+            gang = self.gang(want, free, fits, must, others, among, plain=plain)
+            return None if gang is None else self.share(want, free, fits, gang)
         if together and wanted > 1:
             chosen = self.together(want, groups, fits, must, others, bounds, most=False)
             if chosen is not None:
@@ -448,6 +465,11 @@ class Placing(Rarities):
     ) -> tuple[Row, ...] | None:
         tasks_left = max(want.ntasks, len(chosen))
         gpus_left = want.gpus_total
+        dealt = dict.fromkeys(chosen, 0)
+        while want.spread and sum(dealt.values()) < tasks_left:
+            for i in sorted(chosen):
+                if sum(dealt.values()) < tasks_left and dealt[i] < fits[i][0]:
+                    dealt[i] += 1
         rows = []
         deals: dict[int, dict[int, int]] | None = {}
         if want.gpu_kinds and want.gpus_total:
@@ -458,6 +480,8 @@ class Placing(Rarities):
             node, after = self.nodes[i], len(chosen) - 1 - place
             most_tasks, most_gpus, pool = fits[i]
             tasks = min(most_tasks, tasks_left - after) if want.ntasks else want.least_tasks
+            if want.spread and want.ntasks:
+                tasks = dealt[i]
             tasks_left -= tasks
             gpus = want.gpus_per_node or want.gpus_per_task * tasks
             if want.gpus_total:
@@ -497,18 +521,32 @@ class Placing(Rarities):
     def refusal(self, req: int, never: bool) -> Refusal:
         want = self.requests[req]
         counts: dict[tuple[str, bool], int] = {}
-        suited = 0
+        suited = able = 0
         for i, free in enumerate(self.live()):
             found = self.lacking(want, i, free)
             suited += not found
+            able += not any(never for _, never in found)
             for what in found:
                 counts[what] = counts.get(what, 0) + 1
         order = [("partition", True), ("features", True), ("excluded", True)]
         order += [(w, True) for w in ("layout", "cpus", "memory", "gpu_type", "gpus", "island")]
         order += [("state", False), ("busy", False)]
         order += [(w, False) for w in ("cpus", "memory", "gpus", "island")]
-        reasons = tuple(Reason(w, n, counts[w, n]) for w, n in order if (w, n) in counts)
-        return Refusal(never, max(want.min_nodes, len(set(want.nodelist))), suited, reasons)
+        reasons = [Reason(w, n, counts[w, n]) for w, n in order if (w, n) in counts]
+        apart = self.apart(want, never)
+        if apart:
+            reasons.append(Reason(apart, never, able if never else suited))
+        return Refusal(never, max(want.min_nodes, len(set(want.nodelist))), suited, tuple(reasons))
+
+    def apart(self, want: Request, never: bool) -> str:
+        """The demand on where nodes are but for which it would fit."""
+        free = self.empty(all_up=True) if never else self.live()
+        if not self.is_gang(want) or self.find(want, free) or not self.find(want, free, loose=True):
+            return ""
+        what = "block" if self.network is not None and self.network.sizes else "switch"
+        if want.contiguous and self.find(replace(want, contiguous=False), free):
+            what = "contiguous"
+        return what
 
     def lacking(self, want: Request, i: int, free: Free) -> set[tuple[str, bool]]:
         node = self.nodes[i]

@@ -4,14 +4,15 @@
 cdef class _Decisions(_Allocations):
     cdef object _refusal(self, Req* r, int64_t end, int never):
         cdef int64_t why[WHYS]
-        cdef int suited, k
-        suited = explain(&self.c, r, end, why)
-        return Refusal(
-            bool(never),
-            max(r.min_nodes, r.n_must),
-            suited,
-            tuple([Reason(_WHY[k][0], _WHY[k][1], why[k]) for k in range(WHYS) if why[k]]),
-        )
+        cdef int suited, k, able
+        suited = explain(&self.c, r, end, why, &able)
+        reasons = [Reason(_WHY[k][0], _WHY[k][1], why[k]) for k in range(WHYS) if why[k]]
+        if never:
+            empty_state(&self.c, 1)
+        k = apart(&self.c, r, &self.c.then if never else &self.c.now, 0 if never else end)
+        if k:
+            reasons.append(Reason(_TOGETHER[k], bool(never), able if never else suited))
+        return Refusal(bool(never), max(r.min_nodes, r.n_must), suited, tuple(reasons))
 
     def can_ever(self, req):
         """None if the cluster as configured, empty and with every node and GPU up, can hold it;

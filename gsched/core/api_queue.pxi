@@ -315,3 +315,4 @@ cdef class Core(_Surveys):
                 b = c.now.nfree[i] * GRID + c.now.nisland[i]
                 assert c.now.nfree[i] == gs_pop(c.now.gpus[i]), f"node {i} is in a wrong bucket"
                 assert c.now.bucket[b][r >> 6] >> (r & 63) & 1, f"node {i} is not in its bucket"
+        self._check_topology()

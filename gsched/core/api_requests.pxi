@@ -1,7 +1,7 @@
 # Methods of Core. Request classes.
 
 
-cdef class _Requests(_Rarities):
+cdef class _Requests(_Topology):
     cdef int _share(self) except -1:
         """Room for shares of GPUs, at the first one."""
         cdef size_t places = <size_t>self.c.n * MAX_GPUS
@@ -99,7 +99,8 @@ cdef class _Requests(_Rarities):
                 overcommit=False, one_island=False, threads_per_core=0, nodelist=(), exclude=(),
                 gpu_milli=0, gpu_kind=0, one_shared=False, policy=0, gpu_kinds=(),
                 ntasks_per_core=0, ntasks_per_gpu=0, min_sockets=0, min_cores_per_socket=0,
-                min_threads=0, variants=()):
+                min_threads=0, variants=(), switches=0, segment=0, contiguous=False,
+                spread=False, use_min_nodes=False):
         """The number of the request class with this content, one reference more.
 
         See _core.pyi for each field. Cost: constant, and a bitmap of nodes for each different
@@ -149,6 +150,11 @@ cdef class _Requests(_Rarities):
         r.excl = 1 if exclusive else 0
         r.overcommit = 1 if overcommit else 0
         r.island = 1 if one_island else 0
+        r.switches = <int>_number(switches, 0, MAX_COUNT, "switches")
+        r.segment = <int>_number(segment, 0, MAX_COUNT, "segment")
+        r.contiguous = 1 if contiguous else 0
+        r.spread = 1 if spread else 0
+        r.few = 1 if use_min_nodes else 0
         layout = (
             _number(min_sockets, 0, 1024, "min_sockets"),
             _number(min_cores_per_socket, 0, 1000000, "min_cores_per_socket"),
@@ -187,12 +193,15 @@ cdef class _Requests(_Rarities):
             if not r.policy:
                 r.policy = P_DENSE
             self._share()
+        if r.contiguous:
+            self._scratch()
         r.n_must = <int>len(inside)
         key = (
             partition_bit, alternatives, outside, inside, r.min_nodes, r.max_nodes, r.cap_nodes,
             r.ntasks, r.cpt, r.mincpus, r.tpn, r.mem_node, r.mem_cpu, r.mem_gpu, r.gpn, r.gpt, r.gtotal, r.cpg,
             r.gtype, r.tpc, r.excl, r.overcommit, r.island, r.milli, r.policy,
             r.kind, r.one_shared, layout, demands,
+            r.switches, r.segment, r.contiguous, r.spread, r.few,
         )
         known = self._requests.get(key)
         if known is not None:

@@ -124,19 +124,22 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
     return 0
 
 
-cdef int explain(Cluster* c, Req* r, int64_t end, int64_t* why) noexcept nogil:
-    """Count nodes by what they lack; the number of nodes that lack nothing. Cost: nodes."""
+cdef int explain(Cluster* c, Req* r, int64_t end, int64_t* why, int* able) noexcept nogil:
+    """Count nodes by what they lack; the number of nodes that lack nothing, and of those that lack
+    nothing for good. Cost: nodes."""
     cdef Filter* fl = &c.filters[r.filter]
     cdef Need need
     cdef uint32_t bits
     cdef int i, e, suited = 0
     memset(why, 0, WHYS * sizeof(int64_t))
+    able[0] = 0
     need_of(r, &need)
     for e in range(fl.n_exclude):
         c.mark[fl.exclude[e]] = 1
     for i in range(c.n):
         bits = lack_of(c, &c.now, r, &need, i, end)
         suited += bits == 0
+        able[0] += bits & ((1 << W_STATE) - 1) == 0
         while bits:
             why[gs_ctz(bits)] += 1
             bits &= bits - 1

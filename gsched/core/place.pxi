@@ -363,6 +363,35 @@ cdef int walk(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, int64_t
     return walk_cpu(c, s, r, end, need_t, limit)
 
 
+cdef void deal_out(Cluster* c, State* s, Req* r, int64_t end, int n, int64_t tasks) noexcept nogil:
+    """Tasks as evenly as the n candidates hold them, into cand_t. Cost: nodes x log(tasks)."""
+    cdef int64_t lo = 1, hi = 1, mid, sum_
+    cdef Fit f
+    cdef int i
+    for i in range(n):
+        fit(c, s, r, c.cand[i], end, &f)
+        c.cand_t[i] = <int32_t>f.t
+        hi = lmax(hi, f.t)
+    # The lowest bound under which all have a place.
+    while lo < hi:
+        mid = (lo + hi) // 2
+        sum_ = 0
+        for i in range(n):
+            sum_ += lmin(c.cand_t[i], mid)
+        if sum_ >= tasks:
+            hi = mid
+        else:
+            lo = mid + 1
+    for i in range(n):
+        tasks -= lmin(c.cand_t[i], lo - 1)
+    for i in range(n):
+        if c.cand_t[i] >= lo and tasks > 0:
+            tasks -= 1
+            c.cand_t[i] = <int32_t>lo
+        else:
+            c.cand_t[i] = <int32_t>lmin(c.cand_t[i], lo - 1)
+
+
 cdef int finish(Cluster* c, State* s, Req* r, int64_t end, int n) noexcept nogil:
     """Tasks and GPUs over the n chosen candidates, in order of node number."""
     cdef int i, j, left
@@ -385,11 +414,15 @@ cdef int finish(Cluster* c, State* s, Req* r, int64_t end, int n) noexcept nogil
         free(a)
     if r.rare != NULL and not rare_deal(c, s, r, end, n):
         return 0
+    if r.spread and r.ntasks:
+        deal_out(c, s, r, end, n, tasks)
     for i in range(n):
         j = c.cand[i]
         left = n - 1 - i
         fit(c, s, r, j, end, &f)
-        if r.ntasks:
+        if r.spread and r.ntasks:
+            t = c.cand_t[i]
+        elif r.ntasks:
             # Fill node after node, but leave one task for each that follows.
             t = lmin(f.t, tasks - left)
             tasks -= t
@@ -409,6 +442,23 @@ cdef int finish(Cluster* c, State* s, Req* r, int64_t end, int n) noexcept nogil
     return 1
 
 
+cdef int bounds(Cluster* c, Req* r, int* lower, int* upper) noexcept nogil:
+    """How many nodes r is for: at least, at most, and how many it gets if there are as many."""
+    cdef int want
+    lower[0] = r.min_nodes if r.min_nodes > r.n_must else r.n_must
+    upper[0] = r.max_nodes if r.max_nodes else c.n
+    if r.cap_nodes and upper[0] > r.cap_nodes:
+        upper[0] = r.cap_nodes
+    if r.gtotal and upper[0] > r.gtotal:
+        upper[0] = r.gtotal
+    want = lower[0] if r.max_nodes == 0 or r.gtotal or r.few else upper[0]
+    if r.spread and not r.few:
+        want = upper[0]
+        if not r.max_nodes and not r.gtotal:
+            want = imin(want, r.ntasks if r.ntasks > lower[0] else lower[0])
+    return want
+
+
 cdef int place(Cluster* c, State* s, Req* r, int64_t end) noexcept nogil:
     """Nodes for r from what s has free, into c.out. 1, or 0 when it does not fit.
 
@@ -416,19 +466,13 @@ cdef int place(Cluster* c, State* s, Req* r, int64_t end) noexcept nogil:
     allows. First the nodes that walk() likes best; when these cannot hold all tasks or GPUs, the
     ones that can hold most.
     """
-    cdef int k, n, lower, upper, want, ok
+    cdef int k, lower, upper, want, ok
     c.cut = 0
     c.n_out = 0
     filter_refresh(c, &c.filters[r.filter])
     for k in range(r.n_must):
         c.mark[r.must[k]] = 1
-    lower = r.min_nodes if r.min_nodes > r.n_must else r.n_must
-    upper = r.max_nodes if r.max_nodes else c.n
-    if r.cap_nodes and upper > r.cap_nodes:
-        upper = r.cap_nodes
-    if r.gtotal and upper > r.gtotal:
-        upper = r.gtotal
-    want = lower if r.max_nodes == 0 or r.gtotal else upper
+    want = bounds(c, r, &lower, &upper)
     ok = 0
     if lower <= upper and lower <= c.n:
         if r.rare != NULL and r.rare.n_variants:
@@ -470,6 +514,8 @@ cdef int choose(Cluster* c, State* s, Req* r, int64_t end, int lower, int upper,
                 want_g = <int64_t>r.gpt * lmax(r.ntasks, r.tmin)
             if walk(c, s, r, end, want_g, r.ntasks, r.gtotal, 1) == 1:
                 return finish(c, s, r, end, 1)
+    elif is_gang(c, r):
+        return gang(c, s, r, end, lower, upper, want, t_in, g_in)
     else:
         n = walk(c, s, r, end, smallest_gpus(r), 0, 0, want - r.n_must)
         t = t_in
@@ -483,6 +529,8 @@ cdef int choose(Cluster* c, State* s, Req* r, int64_t end, int lower, int upper,
             return finish(c, s, r, end, n + r.n_must)
     if (r.ntasks == 0 and not r.gtotal) or upper <= 1:
         return 0
+    if is_gang(c, r):
+        return gang(c, s, r, end, lower, upper, 0, t_in, g_in)
     # The largest first: the fewest nodes that hold it.
     n = walk(c, s, r, end, smallest_gpus(r), 0, 0, c.n - r.n_must)
     if n == 0 and lower > r.n_must:

@@ -43,7 +43,7 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
     c.then_is = 0
     if by_number(r):
         pass
-    elif upper == 1 or (r.ntasks == 0 and not r.gtotal):
+    elif upper == 1 or (r.ntasks == 0 and not r.gtotal and not is_gang(c, r)):
         # The first ones do: nobody has to hold more than another.
         most = want - r.n_must
     for k in range(r.n_must):
@@ -84,6 +84,8 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
             if c.cand_t[k] >= r.ntasks and c.cand_g[k] >= r.gtotal:
                 c.cand[0] = c.cand[k]
                 return finish(c, s, r, 0, 1)
+    elif is_gang(c, r):
+        return gang_planned(c, r, n, lower, upper, want, t_in, g_in)
     else:
         t = t_in
         g = g_in
@@ -97,6 +99,8 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
             return finish(c, s, r, 0, k + r.n_must)
     if (r.ntasks == 0 and not r.gtotal) or upper <= 1:
         return 0
+    if is_gang(c, r):
+        return gang_planned(c, r, n, lower, upper, 0, t_in, g_in)
     sort_cands(c, s, 0, n, 2 if r.gtotal else 1)
     t = t_in
     g = g_in
@@ -213,13 +217,7 @@ cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration) noexcept nogil:
     cdef int64_t at = b.now, last = b.now + b.window, e, need_t = 0, need_g = 0
     cdef int lower, upper, want, k, keep, tries = 0, ok
     filter_refresh(c, fl)
-    lower = r.min_nodes if r.min_nodes > r.n_must else r.n_must
-    upper = r.max_nodes if r.max_nodes else c.n
-    if r.cap_nodes and upper > r.cap_nodes:
-        upper = r.cap_nodes
-    if r.gtotal and upper > r.gtotal:
-        upper = r.gtotal
-    want = lower if r.max_nodes == 0 or r.gtotal else upper
+    want = bounds(c, r, &lower, &upper)
     if lower > upper or lower > c.n:
         return -1
     if upper == 1 and r.n_must == 0:

@@ -35,6 +35,7 @@ cdef void state_free(State* s) noexcept nogil:
     free(s.nisland)
     free(s.bucket)
     free(s.count)
+    free(s.room)
 
 
 cdef inline void index_drop(Cluster* c, State* s, int i) noexcept nogil:
@@ -54,10 +55,18 @@ cdef inline void index_drop(Cluster* c, State* s, int i) noexcept nogil:
     if s.count[b] == 0:
         s.filled[f] &= ~((<uint64_t>1) << (s.nisland[i] - 1 if f else 0))
     s.nfree[i] = 255
+    if c.topo.on:
+        topo_count(c, s, i, f, -1)
 
 
 cdef inline void index_put(Cluster* c, State* s, int i) noexcept nogil:
     """Put node i into the bucket of what it has free; nodes out of use are in none."""
+    index_file(c, s, i)
+    if c.topo.on and s.nfree[i] != 255:
+        topo_count(c, s, i, s.nfree[i], 1)
+
+
+cdef inline void index_file(Cluster* c, State* s, int i) noexcept nogil:
     cdef int f, l, b, r, w
     if not s.usable[i]:
         return
@@ -104,7 +113,9 @@ cdef void index_build(Cluster* c, State* s) noexcept nogil:
         s.filled[f] = 0
     memset(s.nfree, 255, c.n)
     for i in range(c.n):
-        index_put(c, s, i)
+        index_file(c, s, i)
+    if c.topo.on:
+        topo_build(c, s)
 
 
 cdef inline int before(Entry* a, Entry* b) noexcept nogil:
@@ -259,6 +270,7 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     free(c.q_user)
     free(c.q_old)
     work_free(&c.work)
+    topo_free(&c.topo)
     free(c.stamp)
     free(c.cand_s)
     state_free(&c.now)

@@ -16,6 +16,7 @@ cdef struct State:
     uint64_t** bucket        # [nfree * GRID + nisland] -> bitmap over ranks, then its summary
     int32_t* count           # nodes in each bucket
     uint64_t filled[GRID]    # per nfree: bit (nisland - 1, or 0) set where the bucket has nodes
+    int32_t* room            # [k][unit of the topology] usable nodes with k or more free GPUs
     int failed               # an allocation of memory failed
 
 # One share of an allocation (a node's part) or of an answer.
@@ -100,6 +101,12 @@ cdef struct Req:
     int kind                 # of these parts; 0: thousandths
     int one_shared           # only one GPU of a node is to be in parts of this kind
     int policy               # how nodes are ranked
+    int switches             # most leaves of the topology; 0: any number
+    int segment              # > 0: nodes in groups of so many, each below one unit of the topology
+    int contiguous           # nodes that follow each other by number
+    int spread               # as many nodes as there may be, wherever they are
+    int few                  # of a range of node counts the smallest that does
+    int loose                # while it is looked at what would be without demands on the topology
     int n_must
     int32_t* must
     Rare* rare               # NULL: none of the rare demands
@@ -245,6 +252,7 @@ cdef struct Cluster:
     int64_t clock            # the last stamp given
     int64_t scored           # bytes of all scores that are kept
     Work work                # what jobs usually ask for
+    Topo topo                # switches or blocks
     int64_t sizes_version    # of the static data that the next two were made from
     int64_t most_cpus        # of a node
     int64_t most_gpus

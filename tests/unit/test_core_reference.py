@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -306,10 +307,18 @@ def plan_options(draw: st.DrawFn) -> dict[str, Any]:
     return out
 
 
-def passes(data: st.DataObject, *, conservative: bool) -> None:
+def passes(
+    data: st.DataObject,
+    *,
+    conservative: bool,
+    requests: Callable[..., st.SearchStrategy[dict[str, Any]]] = requests,
+    prepare: Callable[[st.DataObject, Both, int], None] | None = None,
+) -> None:
     cluster = data.draw(st.lists(nodes(), min_size=1, max_size=5))
     both, classes = build(cluster)
     core, twin = both
+    if prepare is not None:
+        prepare(data, both, len(cluster))
     contents = data.draw(st.lists(requests(len(cluster), joint=False), min_size=2, max_size=6))
     reqs = [(core.request(**content), twin.request(**content)) for content in contents]
     for group in range(3):
