@@ -228,8 +228,8 @@ class Core:
 
         Units are switches, or (with sizes) blocks and groups of blocks. leaves: the leaf of each
         node, -1 none; parents: for each unit the one above, -1 none; leaves are numbered first,
-        then level by level. A request for several nodes gets them below one unit: of the lowest level
-        with room for all, there below the one with the least room, the first of equals (room:
+        then level by level. A request for several nodes gets them below one unit: of the lowest
+        level with room for all, there below the one with the least, the first of equals (room:
         usable nodes with as many free GPUs as each node gives). Below it the smallest leaf that
         holds what is still missing is taken, else the largest, so that there are as few leaves as
         possible; where nodes with room turn out not to suit, leaves count by those that do. Of

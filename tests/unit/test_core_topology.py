@@ -254,7 +254,7 @@ def together(data: st.DataObject, both: common.Both, nodes: int) -> None:
         core.set_topology(leaves, parents, **tree)
 
 
-@common.SLOW
+@settings(common.SLOW, max_examples=100)
 @given(st.data())
 def test_placements_and_refusals_are_the_same(data: st.DataObject) -> None:
     cluster = data.draw(st.lists(common.nodes(), min_size=3, max_size=8))
@@ -282,13 +282,13 @@ def test_placements_and_refusals_are_the_same(data: st.DataObject) -> None:
         core.check()
 
 
-@common.SLOW
+@settings(common.SLOW, max_examples=100)
 @given(st.data())
 def test_passes_are_the_same(data: st.DataObject) -> None:
     common.passes(data, conservative=False, requests=requests, prepare=together)
 
 
-@settings(common.SLOW, max_examples=60)
+@settings(common.SLOW, max_examples=40)
 @given(st.data())
 def test_conservative_plans_are_the_same(data: st.DataObject) -> None:
     common.passes(data, conservative=True, requests=requests, prepare=together)
