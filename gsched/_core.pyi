@@ -30,9 +30,9 @@ class Reason(NamedTuple):
     partition, excluded or without the features count there alone."""
 
     #: partition, features, excluded, layout (sockets, cores or threads of a node), cpus, memory,
-    #: gpu_type, gpus, island, state (out of use), busy (a whole node is wanted), reserved (for a job
-    #: ahead); and of nodes that suit one by one, where that alone is missing: switch (on too many,
-    #: or below none together), block, contiguous
+    #: gpu_type, gpus, island, state (out of use), busy (a whole node is wanted), reserved (for a
+    #: job ahead); and of nodes that suit one by one, where that alone is missing: switch (on too
+    #: many, or below none together), block, contiguous
     what: str
     #: as the node is configured; False: only now
     never: bool
@@ -319,8 +319,8 @@ class Core:
         features_all and features_any, and a group (n, alternatives) wants n nodes with one of
         those, no node counting twice; features_all and features_any then say which nodes may be
         in any answer.
-        Where nodes are in the network, or next to each other, does not count for groups and for GPUs
-        of several types in all.
+        Where nodes are in the network, or next to each other, does not count for groups and for
+        GPUs of several types in all.
         Cost: constant, and a bitmap of nodes for each different (partition, features, exclude).
         """
 
