@@ -1,6 +1,6 @@
 """1,000 simulated node agents in one process: what their reports cost the controller.
 
-    python bench/agents.py [--nodes 1000] [--seconds 60] [--heartbeat 10] [--no-jobs]
+    python bench/agents.py [--nodes 1000] [--seconds 60] [--no-jobs]
 
 The agents are the production ones (`slurmd_compat.agent`), each with a CURVE link of its own and a
 running job on its 8 GPUs; only the supervisors of their steps are missing. CPU time of the
@@ -10,6 +10,7 @@ controller over `--seconds` of nothing but reports, in percent of a core.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import platform
@@ -18,6 +19,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from shutil import rmtree
@@ -64,6 +66,7 @@ SlurmctldLogFile={dir}/log/slurmctld.log
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
+MaxJobCount=60000
 NodeName={names} CPUs=128 Sockets=2 CoresPerSocket=64 RealMemory=1000000 \
 Gres=gpu:h100:8 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -169,18 +172,15 @@ def agents_main(names: list[str], port: int, keys: str, stop: Event) -> None:
     context.term()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--no-jobs", action="store_true")
-    options = parser.parse_args()
+@contextlib.contextmanager
+def cluster(nodes: int) -> Iterator[tuple[Client, list[int]]]:
+    """A controller, a frontend and so many agents, all up: a client, and the processes' ids."""
     directory = Path(tempfile.mkdtemp(prefix="bench-agents-"))
     started: list[Popen[bytes]] = []
     stop = multiprocessing.Event()
     agents = None
     try:
-        names = [f"n{n:04d}" for n in range(1, options.nodes + 1)]
+        names = [f"n{n:04d}" for n in range(1, nodes + 1)]
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -188,9 +188,7 @@ def main() -> None:
             (directory / name).mkdir()
         conf = directory / "etc" / "slurm.conf"
         conf.write_text(
-            CONF.format(
-                port=port, user=os.getuid(), dir=directory, names=f"n[0001-{options.nodes:04d}]"
-            )
+            CONF.format(port=port, user=os.getuid(), dir=directory, names=f"n[0001-{nodes:04d}]")
         )
         keys = str(directory / "etc" / "keys")
         make_keys(keys, names)
@@ -198,42 +196,19 @@ def main() -> None:
             with open(directory / "log" / "out", "ab") as out:
                 argv = [sys.executable, "-P", "-m", module, "-D", "-f", str(conf)]
                 started.append(Popen(argv, stdout=out, stderr=out))
-        controller = started[0].pid
         client = Client(load_config(str(conf)).frontend_socket)
         wait("the controller", lambda: answers(client))
         agents = multiprocessing.Process(target=agents_main, args=(names, port, keys, stop))
         began = time.monotonic()
-        before = process_s(controller)
+        before = process_s(started[0].pid)
         agents.start()
-        wait("all agents", lambda: up(client) == len(names), 120)
+        wait("all agents", lambda: up(client) == nodes, 120)
         print(
-            f"{len(names)} agents registered in {time.monotonic() - began:.1f} s, "
-            f"{process_s(controller) - before:.2f} s of the controller's CPU; {load()}",
+            f"{nodes} agents registered in {time.monotonic() - began:.1f} s, "
+            f"{process_s(started[0].pid) - before:.2f} s of the controller's CPU; {load()}",
             flush=True,
         )
-        if not options.no_jobs:
-            before = process_s(controller)
-            spec = JobSpec(shape=Shape(gpus_per_node=8, mem_per_node=1000), time_limit=86400)
-            write = SubmitJob(spec, b"#!/bin/sh\nsleep 86400\n", b"PATH=/usr/bin\0")
-            replies = client.call_many([write] * len(names))
-            assert all(isinstance(reply, Done) for reply in replies), replies[0]
-            wait("all jobs to run", lambda: running(client) == len(names), 120)
-            print(f"{len(names)} jobs started: {process_s(controller) - before:.2f} s of CPU")
-        # The spread of the reports has settled when every agent has reported once more.
-        time.sleep(15)
-        cpu, began = process_s(controller), time.monotonic()
-        time.sleep(options.seconds)
-        took = time.monotonic() - began
-        percent = 100 * (process_s(controller) - cpu) / took
-        each = 1e6 * (process_s(controller) - cpu) / (len(names) * took / 10)
-        alive = up(client)
-        print(
-            f"{took:.0f} s of reports: controller at {percent:.2f} % of a core, some {each:.0f} us "
-            f"a report, {rss_mb(controller):.0f} MB; {alive} agents up at the end; {load()}"
-        )
-        assert alive == len(names), "some agents were lost"
-        what = f"{len(names)} node agents, a report every 10 s: controller, % of a core"
-        report([Row(what, f"{percent:.2f}", "", "", "< 5")])
+        yield client, [process.pid for process in started]
     finally:
         stop.set()
         if agents is not None:
@@ -243,6 +218,38 @@ def main() -> None:
             process.terminate()
             process.wait()
         rmtree(directory, ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--no-jobs", action="store_true")
+    options = parser.parse_args()
+    with cluster(options.nodes) as (client, (controller, *_)):
+        if not options.no_jobs:
+            before = process_s(controller)
+            spec = JobSpec(shape=Shape(gpus_per_node=8, mem_per_node=1000), time_limit=86400)
+            write = SubmitJob(spec, b"#!/bin/sh\nsleep 86400\n", b"PATH=/usr/bin\0")
+            replies = client.call_many([write] * options.nodes)
+            assert all(isinstance(reply, Done) for reply in replies), replies[0]
+            wait("all jobs to run", lambda: running(client) == options.nodes, 120)
+            print(f"{options.nodes} jobs started: {process_s(controller) - before:.2f} s of CPU")
+        # The spread of the reports has settled when every agent has reported once more.
+        time.sleep(15)
+        cpu, began = process_s(controller), time.monotonic()
+        time.sleep(options.seconds)
+        took = time.monotonic() - began
+        percent = 100 * (process_s(controller) - cpu) / took
+        each = 1e6 * (process_s(controller) - cpu) / (options.nodes * took / 10)
+        alive = up(client)
+        print(
+            f"{took:.0f} s of reports: controller at {percent:.2f} % of a core, some {each:.0f} us "
+            f"a report, {rss_mb(controller):.0f} MB; {alive} agents up at the end; {load()}"
+        )
+        assert alive == options.nodes, "some agents were lost"
+        what = f"{options.nodes} node agents, a report every 10 s: controller, % of a core"
+        report([Row(what, f"{percent:.2f}", "", "", "< 5")])
 
 
 def wait(what: str, ready: object, patience: float = 30) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 
 def parse_cpu_list(text: str) -> list[int]:
@@ -32,6 +33,25 @@ def format_cpu_list(mask: int) -> str:
     return ",".join(pieces)
 
 
+@lru_cache(maxsize=1024)
+def _socket_masks(total: int, sockets: int, threads: int) -> tuple[int, ...]:
+    """The CPUs of each socket: a core belongs to that of its first CPU."""
+    per_socket = max(1, -(-total // max(1, sockets)))
+    masks = [0] * max(1, sockets)
+    for base in range(0, total, threads):
+        masks[min(base // per_socket, len(masks) - 1)] |= ((1 << threads) - 1) << base
+    return tuple(masks)
+
+
+@lru_cache(maxsize=4096)
+def _near_mask(near: tuple[str, ...], threads: int) -> int:
+    """The CPUs of the cores that lists name."""
+    mask = 0
+    for core in {number for text in near for number in parse_cpu_list(text)}:
+        mask |= ((1 << threads) - 1) << core * threads
+    return mask
+
+
 def pick_cpus(
     free: int, count: int, total: int, sockets: int, threads: int, near: Sequence[str] = ()
 ) -> int:
@@ -40,27 +60,28 @@ def pick_cpus(
     Cores (of `threads` CPUs with consecutive numbers) are taken whole, one socket after the other
     in turn as Slurm's block:cyclic does; those that `near` (core lists of the job's GPUs) names
     go first. Fewer than `count` free CPUs is the caller's mistake: all of them are returned then.
+    Cost: the cores taken.
     """
-    per_socket = max(1, -(-total // max(1, sockets)))
-    wanted = {number for text in near for number in parse_cpu_list(text)}
-    queues: list[list[int]] = [[] for _ in range(max(1, sockets))]
-    first: list[list[int]] = [[] for _ in range(max(1, sockets))]
-    whole = (1 << threads) - 1
-    for core in range(-(-total // threads)):
-        base = core * threads
-        if not free >> base & whole:
-            continue
-        socket = min(base // per_socket, len(queues) - 1)
-        (first if core in wanted else queues)[socket].append(core)
-    chosen = left = 0
-    for group in (first, queues):
-        while left < count and any(group):
-            for cores in group:
-                if not cores or left >= count:
-                    continue
-                base = cores.pop(0) * threads
-                for bit in range(base, base + threads):
-                    if free >> bit & 1 and left < count:
-                        chosen |= 1 << bit
-                        left += 1
+    masks = _socket_masks(total, sockets, threads)
+    preferred = _near_mask(tuple(near), threads)
+    chosen, left = 0, count
+    for group in (free & preferred, free & ~preferred):
+        queues = [group & mask for mask in masks if group & mask]
+        while queues and left > 0:
+            rest = []
+            for cpus in queues:
+                if left <= 0:
+                    break
+                low = cpus & -cpus
+                core = low
+                if threads > 1:
+                    base = (low.bit_length() - 1) // threads * threads
+                    core = cpus & ((1 << threads) - 1) << base
+                    while core.bit_count() > left:
+                        core &= ~(1 << core.bit_length() - 1)
+                chosen |= core
+                left -= core.bit_count()
+                if cpus & ~core:
+                    rest.append(cpus & ~core)
+            queues = rest
     return chosen

@@ -68,6 +68,24 @@ class Cluster:
         self._queue.add(job)
         self._verdicts.parked(job.id)
 
+    def reword(self, config: Config) -> None:
+        """A configuration that differs in nothing but the partitions' states; each job that waits
+        in such a partition must be judged after it."""
+        self.config = config
+        self._nodes.config = config
+        self._requests.reword(config)
+        self._queue.reword(config)
+
+    def judge(self, job: Job) -> None:
+        """Finds anew whether a waiting job may start at all. Cost: that, mostly."""
+        if not self.queued(job.id):
+            return
+        change = self._queue.judge(job)
+        if change is None:
+            self.queue_job(job)
+        elif change:
+            self._verdicts.parked(job.id)
+
     def unqueue(self, job_id: int) -> None:
         """Takes a job out of the queue, if it is there."""
         self._verdicts.forget(job_id, self._queue.remove(job_id))

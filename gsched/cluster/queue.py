@@ -7,6 +7,7 @@ import heapq
 from gsched import _core, access, dependency
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.requests import Requests
+from gsched.config import Config
 from gsched.licenses import LicenseError, Licenses
 from gsched.licenses import parse as parse_licenses
 from gsched.model import Hold, Job
@@ -159,6 +160,30 @@ class Queue:
         if self._requests_of.too_big(job.spec.shape, partition):
             return "PartitionConfig"
         return access.barred(part, job.spec)
+
+    def reword(self, config: Config) -> None:
+        """The same, but for the partitions' states."""
+        self._config = config
+
+    def judge(self, job: Job) -> bool | None:
+        """Whether a job's reason for not starting at all has changed, when that could be put right;
+        None: it must be queued anew, as it has several rows or is bound to others."""
+        rows = self._rows[job.id]
+        alone = not (job.spec.partitions[1:] or job.array_pending or job.het_job_id)
+        if not alone or job.spec.licenses or len(rows) != 1 or rows[0] not in self.row:
+            return None
+        before = self.parked.get(job.id, "")
+        if before == "BadConstraints":
+            return None
+        why = self._why_parked(job, self.row[rows[0]][1])
+        if why == before:
+            return False
+        if why:
+            self.parked[job.id] = why
+        else:
+            del self.parked[job.id]
+        self._core.queue_update(rows[0], held=1 if why else 0)
+        return True
 
     def remove(self, job_id: int) -> list[int]:
         """Takes a job out of the queue, if it is there; its keys."""

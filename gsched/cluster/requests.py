@@ -7,6 +7,7 @@ from typing import Any
 
 from gsched import _core, features, gpushare, nodepolicy
 from gsched.cluster.nodes import Nodes
+from gsched.config import Config
 from gsched.model import Shape
 from gsched.together import Together
 
@@ -30,6 +31,10 @@ class Requests:
         self._together = together
         #: requests in the core's words, as this configuration has them
         self._wanted: dict[tuple[Shape, str], dict[str, Any]] = {}
+
+    def reword(self, config: Config) -> None:
+        """The same, but for the partitions' states."""
+        self._config = config
 
     def acquire(self, shape: Shape, partition: str) -> int:
         """The core's request class for a shape in a partition. ValueError for what cannot be."""

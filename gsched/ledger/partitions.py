@@ -65,7 +65,10 @@ def change(
     led.partition_changes.pop(name, None)
     led.partition_changes[name] = record
     out.puts["partition", name.encode()] = record
-    configure.apply(led, now, out)
+    if present and list(fields) == ["state"]:
+        configure.open_or_close(led, name, made.state, out)
+    else:
+        configure.apply(led, now, out)
     return Done(call.request_id, 0)
 
 
