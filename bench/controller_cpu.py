@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agents import cluster, wait
+from agents import cluster
 from sides import SHARED, Row, load, report, show
 
 from gsched.client import Client
@@ -119,8 +119,8 @@ def one_run(options: argparse.Namespace) -> tuple[float, float, int]:
         ms = 1000 * (used - before) / count
         front = 1000 * front / count
         print(
-            f"{count} of {len(jobs)} jobs started in {fill:.1f} s: {ms:.3f} ms of the controller's CPU for each, "
-            f"{front:.3f} ms of the frontends'; {load()}",
+            f"{count} of {len(jobs)} jobs started in {fill:.1f} s: {ms:.3f} ms of the controller's "
+            f"CPU for each, {front:.3f} ms of the frontends'; {load()}",
             flush=True,
         )
         return ms, front, count

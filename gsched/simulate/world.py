@@ -82,6 +82,7 @@ class World:
         self.disk = Disk()
         self.controller: Controller | None = None
         self.nodes = {name: SimNode(self, name) for name in self.config.nodes}
+        self._machines = self.config.nodes
         self.client = Client(self)
         self.calm = False
         #: something is still planned until then
@@ -211,7 +212,8 @@ class World:
 
     def _parts(self, node: str) -> int:
         """Parts of each GPU of a node, which are as many as its neighbours have."""
-        conf = self.config.nodes[node]
+        # A node that has left the configuration may still have jobs.
+        conf = self._machines[node]
         count = sum(item.count for item in conf.gres if item.name in ("shard", "mps"))
         return count // conf.gpus if conf.gpus else 0
 
