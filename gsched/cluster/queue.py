@@ -175,7 +175,7 @@ class Queue:
         before = self.parked.get(job.id, "")
         if before == "BadConstraints":
             return None
-        why = self._why_parked(job, self.row[rows[0]][1])
+        why = self.why_parked(job, self.row[rows[0]][1])
         if why == before:
             return False
         if why:
