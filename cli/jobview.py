@@ -5,6 +5,7 @@ One JobView per job and run of a command; nothing here formats columns.
 
 from __future__ import annotations
 
+from gsched.gres import by_type
 from gsched.hostlist import compress, count
 from gsched.model.job import Job, NodeAlloc
 from gsched.model.node import Verdict
@@ -368,14 +369,15 @@ class JobView:
     def requested_tres(self) -> str:
         """ReqTRES text."""
         gpus = self.requested_gpus
-        kind = self.job.spec.shape.gpu_type
+        shape = self.job.spec.shape
+        kinds = {shape.gpu_type: gpus} if shape.gpu_type and gpus else {}
         return self._tres(
             self.requested_cpus,
             self.requested_mb,
             self.requested_nodes,
             gpus,
-            {kind: gpus} if kind and gpus else {},
-            self.job.spec.shape.share_count * self.requested_nodes,
+            by_type(shape.gpu_kinds, gpus) if shape.gpu_kinds else kinds,
+            shape.share_count * self.requested_nodes,
         )
 
     @property

@@ -224,8 +224,10 @@ def hint(options: Options, text: str, context: Context) -> None:
     if text not in _HINTS:
         raise Refusal(f'unrecognized --hint argument "{text}", see --hint=help')
     options.hint = text
-    if text == "nomultithread" and not options.threads_per_core:
+    if text in ("nomultithread", "compute_bound", "memory_bound") and not options.threads_per_core:
         options.threads_per_core = 1
+    if text == "memory_bound" and not options.cores_per_socket:
+        options.cores_per_socket = 1
 
 
 _FIRST = r"(?:\*|block|cyclic|arbitrary|plane(?:=[0-9]{1,9})?)"
@@ -326,7 +328,7 @@ def mem_bind(options: Options, text: str, context: Context) -> None:
 
 
 _GRES_FLAGS = {
-    *("disable-binding", "enforce-binding", "allow-task-sharing"),
+    *("disable-binding", "enforce-binding", "allow-task-sharing", "one-island"),
     *("multiple-tasks-per-sharing", "one-task-per-sharing"),
 }
 

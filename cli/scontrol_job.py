@@ -95,6 +95,12 @@ def job_lines(view: JobView, env: Mapping[str, str], now: float, detail: int) ->
     lines += [f"StdErr={view.std_err}", f"StdIn={view.std_in}", f"StdOut={view.std_out}"]
     if spec.spread:
         lines.append("SpreadJob=Yes")
+    if shape.gres_binding == 1:
+        lines.append("GresEnforceBind=Yes")
+    if shape.gres_binding == 2 or shape.one_island:
+        # Slurm has no words for these.
+        flags = {"disable-binding": shape.gres_binding == 2, "one-island": shape.one_island}
+        lines.append("GresFlags=" + ",".join(name for name, on in flags.items() if on))
     for name, text in (
         ("CpusPerTres", view.cpus_per_tres),
         ("MemPerTres", view.mem_per_tres),

@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from gsched import licenses
+from gsched import features, licenses
 from gsched.config import Config, PartitionConfig
 from gsched.errors import message
-from gsched.features import MAX_DEPTH
 from gsched.gpushare import KINDS, MAX_PARTS
 from gsched.gres import MAX_GPUS
 from gsched.model import JobSpec, Shape
@@ -32,6 +31,8 @@ MAX_PATH = 4096
 #: largest count of nodes, tasks and CPUs that is not a typing error
 MAX_COUNT = 1 << 24
 MAX_MEMORY_MB = 1 << 50
+#: GPU types in one request
+MAX_KINDS = 8
 YEAR_9999 = 253402300799
 
 #: who may be sent mail: a mail program takes other words for files, commands or options
@@ -130,6 +131,10 @@ def _ranges(spec: JobSpec, config: Config) -> Problem | None:
     problem = _parts(shape, config)
     if problem is not None:
         return problem
+    if any(not 0 <= n <= MAX_GPUS for _, *counts in shape.gpu_kinds for n in counts):
+        return _problem("ESLURM_INVALID_GRES")
+    if len(shape.gpu_kinds) > MAX_KINDS or not 0 <= shape.gres_binding <= 2:
+        return _problem("ESLURM_INVALID_GRES")
     sizes = [
         size
         for size in (shape.mem_per_node, shape.mem_per_cpu, shape.mem_per_gpu)
@@ -184,11 +189,9 @@ def _names(spec: JobSpec, config: Config) -> Problem | None:
         return _problem("ESLURM_INVALID_NODE_NAME")
     if set(shape.nodelist) & set(shape.exclude):
         return _problem("ESLURM_INVALID_NODE_NAME")
-    for text in (shape.features, spec.prefer):
-        if text:
-            wanted = feature_names(text)
-            if wanted is None or not wanted <= _facts(config).features:
-                return _problem("ESLURM_INVALID_FEATURE")
+    problem = _wrong_features(spec, config)
+    if problem is not None:
+        return problem
     if spec.mail_user and RECIPIENTS.fullmatch(spec.mail_user) is None:
         return Problem("ESLURM_INVALID_MAIL_USER", "Invalid --mail-user specification")
     if spec.licenses and not licenses.exist(spec.licenses, config.licenses):
@@ -196,39 +199,35 @@ def _names(spec: JobSpec, config: Config) -> Problem | None:
     return None
 
 
-_COUNT = re.compile(r"\*[0-9]{1,7}")
-_FEATURE = re.compile(r"[^&|\[\](),*\s]+(?:\*[0-9]{1,7})?")
-
-
 def feature_names(text: str) -> set[str] | None:
     """The features that a constraint ("a&b", "a|b", "[a*2&b]", "(a&b)|c") names; None where it
     is not one."""
-    names: set[str] = set()
-    depth: list[str] = []
-    place, operand = 0, False
-    while place < len(text):
-        char = text[place]
-        if char in "[(" and not operand:
-            depth.append(char)
-            if len(depth) > MAX_DEPTH:
-                return None
-            place += 1
-        elif char in "])" and operand:
-            if not depth or depth.pop() + char not in ("[]", "()"):
-                return None
-            counted = _COUNT.match(text, place + 1)
-            place = counted.end() if counted else place + 1
-        elif char in "&|," and operand:
-            operand = False
-            place += 1
-        else:
-            found = _FEATURE.match(text, place)
-            if not found or operand:
-                return None
-            names.add(found[0].partition("*")[0])
-            operand = True
-            place = found.end()
-    return None if depth or not operand else names
+    try:
+        variants = features.constraint(text)
+    except features.FeatureError:
+        return None
+    if not variants:
+        return None
+    options = [option for variant in variants for option in variant.alternatives]
+    options += [o for variant in variants for _, group in variant.groups for o in group]
+    return {name for option in options for name in option}
+
+
+def _wrong_features(spec: JobSpec, config: Config) -> Problem | None:
+    shape = spec.shape
+    known = _facts(config).features
+    named = feature_names(shape.features) if shape.features else set()
+    if named is None or not named <= known:
+        return _problem("ESLURM_INVALID_FEATURE")
+    if shape.prefer:
+        wanted = feature_names(shape.prefer)
+        if wanted is None or not wanted <= known:
+            return _problem("ESLURM_INVALID_PREFER")
+    if spec.batch_features:
+        wanted = feature_names(spec.batch_features)
+        if wanted is None or not wanted <= named:
+            return _problem("ESLURM_BATCH_NOT_SUBSET")
+    return None
 
 
 # ---- times and grammars --------------------------------------------------------------------------

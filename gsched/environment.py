@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from gsched.config import Config
 from gsched.hostlist import compress
-from gsched.model import Job
+from gsched.model import Job, NodeAlloc
 
 #: a job without a limit "ends" after a year, as in Slurm
 YEAR_S = 365 * 86400
@@ -168,8 +168,8 @@ def exported(
 
 def _gpu_count(text: str) -> str:
     """How the options spell a TRES text: "gres/gpu:h100:2" is "h100:2"."""
-    text = text.removeprefix("gres/").removeprefix("gpu")
-    return text.removeprefix(":").removeprefix("=").replace("=", ":")
+    items = [item.removeprefix("gres/").removeprefix("gpu") for item in text.split(",")]
+    return ",".join(item.removeprefix(":").removeprefix("=").replace("=", ":") for item in items)
 
 
 def _tasks(job: Job) -> dict[str, str]:
@@ -299,6 +299,14 @@ def component_variables(components: Sequence[Job], config: Config, now: int) -> 
     return result
 
 
+def _usable(job: Job, part: NodeAlloc, config: Config) -> int:
+    """CPUs of a share that tasks may use: with --threads-per-core not all threads of a core."""
+    node, most = config.nodes.get(part.node), job.spec.shape.threads_per_core
+    if node is None or not most or node.threads_per_core <= most:
+        return part.cpus
+    return part.cpus // node.threads_per_core * most
+
+
 def job_variables(job: Job, index: int, config: Config, now: int) -> dict[str, str]:
     """The SLURM_* variables of the batch script on node `index` of the allocation. `now` (epoch
     seconds) is the start where the job does not say it. Cost: O(nodes of the job)."""
@@ -315,10 +323,10 @@ def job_variables(job: Job, index: int, config: Config, now: int) -> dict[str, s
         "SLURMD_NODENAME": part.node,
         "SLURM_CLUSTER_NAME": config.cluster_name,
         "SLURM_CONF": config.path,
-        "SLURM_CPUS_ON_NODE": str(part.cpus),
+        "SLURM_CPUS_ON_NODE": str(_usable(job, part, config)),
         "SLURM_GTIDS": "0",
         "SLURM_JOBID": job_id,
-        "SLURM_JOB_CPUS_PER_NODE": repeats(share.cpus for share in job.alloc),
+        "SLURM_JOB_CPUS_PER_NODE": repeats(_usable(job, share, config) for share in job.alloc),
         "SLURM_JOB_END_TIME": str(start + (job.time_limit or YEAR_S)),
         "SLURM_JOB_EXCLUSIVE": _EXCLUSIVE.get(spec.shape.exclusive, "NO"),
         "SLURM_JOB_GID": str(job.gid),

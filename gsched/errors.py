@@ -9,6 +9,7 @@ from __future__ import annotations
 MESSAGES: dict[str, str] = {
     "ESLURM_ACCESS_DENIED": "Access/permission denied",
     "ESLURM_ALREADY_DONE": "Job/step already completing or completed",
+    "ESLURM_BATCH_NOT_SUBSET": ("Job --batch option is invalid or not a subset of --constraints"),
     "ESLURM_BATCH_ONLY": "Only batch jobs are accepted or processed",
     "ESLURM_CAN_NOT_START_IMMEDIATELY": "Immediate execution impossible, insufficient priority",
     "ESLURM_DEPENDENCY": "Job dependency problem",
@@ -24,6 +25,7 @@ MESSAGES: dict[str, str] = {
     "ESLURM_INVALID_NODE_NAME": "Invalid node name specified",
     "ESLURM_INVALID_NODE_STATE": "Invalid node state specified",
     "ESLURM_INVALID_PARTITION_NAME": "Invalid partition name specified",
+    "ESLURM_INVALID_PREFER": "Invalid preferred feature specification",
     "ESLURM_INVALID_QOS": "Invalid qos specification",
     "ESLURM_INVALID_TIME_LIMIT": (
         "Requested time limit is invalid (missing or exceeds some limit)"

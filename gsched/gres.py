@@ -43,6 +43,12 @@ class GpuRequest(msgspec.Struct, frozen=True):
     shown: str = ""
     #: "shard" or "mps": not whole GPUs, but so many parts of one GPU on each node
     share: str = ""
+    #: (type, count) of each, where there are several
+    kinds: tuple[tuple[str, int], ...] = ()
+
+    def of(self, kind: str) -> int:
+        """How many of one type are asked for."""
+        return dict(self.kinds or ((self.type, self.count),)).get(kind, 0)
 
 
 def _count(text: str) -> int:
@@ -73,17 +79,17 @@ def _one(text: str) -> tuple[str, int]:
     return kind, _count(number)
 
 
-def _merge(parts: list[tuple[str, int]]) -> tuple[str, int]:
-    """One type and the sum; mixing kinds is refused, each mix in its own words."""
-    types = {kind for kind, _ in parts}
-    if "" in types and len(types) > 1:
+def _merge(parts: list[tuple[str, int]]) -> tuple[str, int, tuple[tuple[str, int], ...]]:
+    """(type, sum, count of each type where there are several); with a type or without, not both."""
+    counts: dict[str, int] = {}
+    for kind, number in parts:
+        counts[kind] = counts.get(kind, 0) + number
+    if "" in counts and len(counts) > 1:
         raise GresError(WITH_AND_WITHOUT_TYPE)
-    if len(types) > 1:
-        raise GresError(
-            "GPUs of several types in one request are not supported in this release: "
-            + ", ".join(sorted(types))
-        )
-    return types.pop(), sum(number for _, number in parts)
+    kinds = {kind: number for kind, number in counts.items() if number}
+    if len(kinds) > 1:
+        return "", sum(kinds.values()), tuple(sorted(kinds.items()))
+    return next(iter(kinds or counts)), sum(counts.values()), ()
 
 
 def parse_gpus(text: str) -> GpuRequest:
@@ -92,8 +98,9 @@ def parse_gpus(text: str) -> GpuRequest:
     A bare word is a type and means one GPU of it, as in Slurm. Raises GresError.
     """
     parts = [_one(item) for item in text.split(",")]
-    kind, number = _merge(parts)
-    return GpuRequest(number, kind, ",".join(f"gres/gpu:{item}" for item in text.split(",")))
+    kind, number, kinds = _merge(parts)
+    shown = ",".join(f"gres/gpu:{item}" for item in text.split(","))
+    return GpuRequest(number, kind, shown, kinds=kinds)
 
 
 def parse_gres(text: str) -> GpuRequest:
@@ -118,9 +125,11 @@ def parse_gres(text: str) -> GpuRequest:
         shown.append(f"gres/{name}:{rest}" if separator else f"gres/{name}")
     if not parts:
         return GpuRequest(0)
-    kind, number = _merge(parts)
+    kind, number, kinds = _merge(parts)
+    if kinds and names != {GPU}:
+        raise _invalid()
     share = "" if names == {GPU} or not number else names.pop()
-    return GpuRequest(number, kind, ",".join(shown), share)
+    return GpuRequest(number, kind, ",".join(shown), share, kinds)
 
 
 def parse_tres_per_task(text: str) -> tuple[int, GpuRequest | None]:
@@ -128,17 +137,30 @@ def parse_tres_per_task(text: str) -> tuple[int, GpuRequest | None]:
 
     Raises GresError for other resources.
     """
-    cpus, gpus = 0, None
+    cpus, parts = 0, list[tuple[str, int]]()
     for item in filter(None, text.split(",")):
         name, _, rest = item.replace(":", "=").partition("=")
         if name == "cpu" and re.match(_COUNT, rest):
             cpus = _count(rest)
         elif name == "gres/gpu":
-            kind, number = _one(rest.replace("=", ":"))
-            gpus = GpuRequest(number, kind, per_task_text(kind, number))
+            parts.append(_one(rest.replace("=", ":")))
         else:
             raise GresError(message("ESLURM_INVALID_TRES"))
-    return cpus, gpus
+    return cpus, per_task(parts) if parts else None
+
+
+def per_task(parts: list[tuple[str, int]]) -> GpuRequest:
+    """GPUs per task of these types and counts. Raises GresError."""
+    kind, number, kinds = _merge(parts)
+    shown = ",".join(per_task_text(*item) for item in kinds or ((kind, number),))
+    return GpuRequest(number, kind, shown, kinds=kinds)
+
+
+def by_type(kinds: tuple[tuple[str, int, int, int], ...], gpus: int) -> dict[str, int]:
+    """Of `gpus` GPUs in all those of each type, in the proportion of what is asked for."""
+    sizes = {kind: max(counts) for kind, *counts in kinds}
+    total = sum(sizes.values()) or 1
+    return {kind: gpus * size // total for kind, size in sizes.items()}
 
 
 def per_task_text(kind: str, number: int) -> str:

@@ -21,7 +21,9 @@ from gsched.gres import (
     parse_gpus,
     parse_gres,
     parse_tres_per_task,
-    per_task_text,
+)
+from gsched.gres import (
+    per_task as per_task_request,
 )
 from gsched.model import JobSpec, Shape
 
@@ -379,7 +381,18 @@ def _shape(options: Options, warnings: list[str]) -> Shape:
         ntasks_per_gpu=options.ntasks_per_gpu,
         oversubscribe=options.shared == 3,
         overcommit=options.overcommit,
+        prefer=options.prefer,
+        gres_binding=_binding(options),
+        one_island="one-island" in options.gres_flags.split(","),
     )
+
+
+def _binding(options: Options) -> int:
+    """Shape.gres_binding; what is said last counts."""
+    found = 0
+    for flag in options.gres_flags.split(","):
+        found = {"enforce-binding": 1, "disable-binding": 2}.get(flag, found)
+    return found
 
 
 class _Gpus(NamedTuple):
@@ -402,7 +415,7 @@ def _per_task(options: Options) -> tuple[int, GpuRequest | None]:
         cpus, gpus = parse_tres_per_task(options.tres_per_task)
     if options.gpus_per_task is not None:
         asked = parse_gpus(options.gpus_per_task)
-        gpus = GpuRequest(asked.count, asked.type, per_task_text(asked.type, asked.count))
+        gpus = per_task_request(list(asked.kinds or ((asked.type, asked.count),)))
     return cpus, gpus
 
 
@@ -429,14 +442,10 @@ def _read_gpus(options: Options, shape: Shape) -> _Gpus:
         shape = _replace(shape, cpus_per_task=task_cpus, cpus_per_task_set=True)
 
     asked = [form for form in (total, per_node, per_task, per_socket) if form and form.count]
-    types = {form.type for form in asked}
+    types = {kind for form in asked for kind, _ in form.kinds or ((form.type, 0),)}
     if "" in types and len(types) > 1:
         raise Refusal(WITH_AND_WITHOUT_TYPE)
-    if len(types) > 1:
-        raise Refusal(
-            "GPUs of several types in one request are not supported in this release: "
-            + ", ".join(sorted(types))
-        )
+    kinds = _kinds(types, total, per_node, per_task, per_socket)
     ntasks = _consistent(options, shape, total, per_node, per_task, per_socket)
 
     tres: dict[str, str] = {}
@@ -472,10 +481,34 @@ def _read_gpus(options: Options, shape: Shape) -> _Gpus:
             gpus_per_node=per_node.count if per_node else 0,
             gpus_per_task=per_task.count if per_task else 0,
             gpus_per_socket=per_socket.count if per_socket else 0,
-            gpu_type=types.pop() if types else shape.gpu_type,
+            gpu_type="" if kinds else types.pop() if types else shape.gpu_type,
+            gpu_kinds=kinds,
         ),
         tres,
     )
+
+
+def _kinds(
+    types: set[str],
+    total: GpuRequest | None,
+    per_node: GpuRequest | None,
+    per_task: GpuRequest | None,
+    per_socket: GpuRequest | None,
+) -> tuple[tuple[str, int, int, int], ...]:
+    """(type, per node, per task, in all) of each type, where there are several."""
+    if len(types) < 2:
+        return ()
+    forms = [form for form in (per_node, per_task, total, per_socket) if form and form.count]
+    if len(forms) > 1 or forms[0] is per_socket:
+        raise Refusal(
+            "GPUs of several types are asked for per node, per task or in all: in one of the ways",
+            message("ESLURM_INVALID_GRES"),
+        )
+    rows = []
+    for kind in sorted(types):
+        node, task, all_ = (form.of(kind) if form else 0 for form in (per_node, per_task, total))
+        rows.append((kind, node, task, all_))
+    return tuple(rows)
 
 
 def _replace(shape: Shape, **changes: object) -> Shape:
@@ -542,6 +575,12 @@ def _consistent(
                 invalid,
             )
     if shape.ntasks_per_gpu:
+        if ntasks and not (gpus or node or socket) and ntasks % shape.ntasks_per_gpu:
+            raise Refusal(
+                "Failed to validate job spec, -n/--ntasks has to be a multiple of "
+                "--ntasks-per-gpu.",
+                invalid,
+            )
         if not (gpus or node or socket or ntasks or shape.nodes_set):
             raise Refusal(
                 "gres_job_state_validate: --ntasks-per-tres needs either a GRES GPU "
@@ -550,6 +589,6 @@ def _consistent(
             )
         if not ntasks and gpus:
             ntasks = gpus * shape.ntasks_per_gpu
-        elif not ntasks and node and shape.nodes_set:
+        elif not ntasks and node:
             ntasks = node * shape.min_nodes * shape.ntasks_per_gpu
     return ntasks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gsched.gres import by_type
 from gsched.hostlist import compress
 from gsched.model import Hold, Job, JobState, NodeAlloc, Shape
 from gsched.model.acct import TOGETHER, AcctJob, AcctStep
@@ -95,6 +96,8 @@ def row(job: Job, cluster: str, now: int, *, contain: bool = False, reason: str 
     )
     gpus = _gpus(shape)
     kinds = {shape.gpu_type: gpus} if shape.gpu_type and gpus else {}
+    if shape.gpu_kinds:
+        kinds = by_type(shape.gpu_kinds, gpus)
     found.req_tres = tres(
         found.req_cpus,
         found.req_mem_mb,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from gsched import _core
+from gsched.cluster import shapes
 from gsched.cluster.nodes import Nodes
 from gsched.cpuset import pick_cpus
 from gsched.licenses import Licenses
@@ -46,8 +47,10 @@ class Allocations:
         """Those that a job which starts holds until `release`."""
         return self._licenses.take(job.id, job.spec.licenses)
 
-    def assign_cpus(self, job: Job, alloc: Iterable[NodeAlloc]) -> None:
-        """Chooses the CPUs for shares that the core has set aside by number."""
+    def assign_cpus(self, job: Job, alloc: list[NodeAlloc]) -> None:
+        """Chooses the CPUs for shares that the core has set aside by number, and puts the node
+        that is to run the script first."""
+        shapes.batch_first(job.spec.batch_features, alloc, self._nodes.config)
         for part in alloc:
             i = self._nodes.index[part.node]
             cores = self._nodes.gpu_cores(part)

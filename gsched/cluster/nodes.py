@@ -87,6 +87,8 @@ class Nodes:
             "features": self._features(conf),
             "weight": conf.weight,
             "threads": conf.threads_per_core,
+            "sockets": conf.sockets,
+            "cores_per_socket": conf.cores_per_socket,
             "gpu_parts": self._parts(node),
         }
         usable = self._core.node(i).usable and node.flags == 0

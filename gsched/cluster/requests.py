@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gsched import _core, features, gpushare, nodepolicy
+from gsched import _core, gpushare, nodepolicy
 from gsched.cluster.nodes import Nodes
+from gsched.cluster.shapes import rare_words
 from gsched.config import Config
 from gsched.model import Shape
 from gsched.together import Together
@@ -17,6 +18,7 @@ REMEMBERED = 4096
 #: what a configuration lacks for good -> Slurm's remark at submission
 _NOTES = {
     "cpus": "CPU count per node can not be satisfied",
+    "layout": "Socket, core and/or thread specification can not be satisfied",
     "memory": "Memory specification can not be satisfied",
 }
 
@@ -72,10 +74,6 @@ class Requests:
         if not ntasks and not shape.ntasks_per_node and per_task:
             ntasks = min_nodes
         gpus = per_node or per_task or total
-        alternatives = [
-            sum(1 << self._nodes.feature_bit(name) for name in option)
-            for option in features.parse(shape.features)
-        ]
         exclusive = shape.exclusive > 0 or part.oversubscribe == "EXCLUSIVE"
         if shape.share:
             # With all of a node's GPUs none is left to be in parts: it gets them whole.
@@ -83,9 +81,8 @@ class Requests:
         kind = -1
         if shape.gpu_type:
             kind = self._nodes.type_id(shape.gpu_type)
-        return {
+        words = {
             "partition": self._nodes.partition_bit[partition],
-            "features_any": tuple(alternatives),
             "min_nodes": min_nodes,
             "max_nodes": max_nodes,
             # Not a wish of the job: without -N it gets as few nodes as hold it.
@@ -110,6 +107,7 @@ class Requests:
             "nodelist": tuple(include),
             "exclude": tuple(self._nodes.index[n] for n in shape.exclude if n in self._nodes.index),
         }
+        return words | rare_words(shape, self._nodes, words)
 
     def _parts(self, shape: Shape) -> dict[str, Any]:
         """A share of one GPU on each node."""

@@ -59,6 +59,14 @@ class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
     #: so many parts of one GPU on each node, and which: "shard" or "mps" ("" none)
     share_count: int = 0
     share: str = ""
+    #: GPUs of several types: (type, per node, per task, in all) each; the three gpus_* are the sums
+    gpu_kinds: tuple[tuple[str, int, int, int], ...] = ()
+    #: --gres-flags: 1 cores near the GPUs only, 2 cores anywhere, 0 near where there are any
+    gres_binding: int = 0
+    #: --gres-flags=one-island: the GPUs of each node on one island
+    one_island: bool = False
+    #: --prefer: tried before `features`, which it takes the place of
+    prefer: str = ""
 
 
 class JobSpec(msgspec.Struct, array_like=True, gc=False):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from core_rare_support import rare
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from core_rare_support import rare
 from gsched import _core, _reference
 
 FULL4 = [[0 if i == j else 12 for j in range(4)] for i in range(4)]
