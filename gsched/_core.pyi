@@ -15,7 +15,7 @@ nodes in order of number, one being left for each node that follows, as Slurm's 
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 class Placement(NamedTuple):
     """Where a request goes."""
@@ -81,6 +81,7 @@ class Plan(NamedTuple):
 
     #: in the order of decision
     starts: list[Start]
+    #: with keep=STAND only those that the pass made
     reservations: list[Reservation]
     #: (key, verdict) of jobs whose verdict changed, started ones among them
     changed: list[tuple[int, int]]
@@ -132,6 +133,10 @@ GROUP: int
 #: never back; or all stay, and only jobs without one get theirs
 DRAW_FORWARD: int
 HOLD_STILL: int
+#: or, for a quick pass between two plans: all stand, but a job may start before its own where that
+#: delays nobody else's; one whose reservation no longer holds, and the first blocked job of a
+#: partition without one, get one anew
+STAND: int
 
 #: node policies of a request class; ties go to the lower weight, then number
 #: by the index of free nodes, as described above; the only one whose cost is candidates, not nodes
@@ -435,11 +440,14 @@ class Core:
         group: int = -1,
         unit: int = -1,
         user: int = -1,
+        array: int = -1,
+        since: int = 0,
     ) -> None:
         """A waiting job. Higher priority first, then lower order, then lower key. limit_s 0: no
         limit; ready_at: not before; held (1..255): not at all; group, unit: see set_group(); user:
-        number of its owner, for max_user. Cost: constant here, its place in the order is found by
-        the next pass."""
+        number of its owner, for max_user; array: number of its array, for max_array; since: since
+        when it waits, for min_age. Cost: constant here, its place in the order is found by the
+        next pass."""
 
     def queue_remove(self, key: int) -> None:
         """A job leaves the queue without a start."""
@@ -493,6 +501,13 @@ class Core:
         min_priority: int | None = None,
         max_user: int = 0,
         max_partition: int = 0,
+        max_user_partition: int = 0,
+        max_array: int = -1,
+        one_per_unit: bool = False,
+        min_age: int = 0,
+        busy_first: bool = False,
+        partition_depth: int = 0,
+        tier_bits: int = 0,
         keep: int = 0,
     ) -> Plan:
         """One pass over the queue in order: start what fits, reserve for the first blocked job of
@@ -505,20 +520,79 @@ class Core:
         and queue_add() if it cannot). max_starts, max_test: 0 means no bound. The GIL is not held;
         other calls on this core raise RuntimeError meanwhile. Cost: jobs (some ns each) + one
         placement per request class (and duration, where a reservation is the cause) + per
-        reservation log(ends) x (nodes + shares).
+        reservation log(ends) x (nodes + shares). partition_depth: so many jobs of each partition
+        are looked at, 0 all.
 
         plan_jobs > 0: conservative instead. The first plan_jobs blocked jobs each get a reservation
         at the earliest time at which nodes hold it throughout (the very GPUs, CPUs and memory
         together) beside all reservations of jobs ahead; nobody starts on what is kept. The jobs
         behind them get a time before which they will not start, from the GPUs and CPUs of their
         partition in all (see estimates()). resolution: expected ends are rounded up to multiples
-        of it from now on; window: how far the plan reaches; min_priority, max_user, max_partition:
-        jobs below it, and beyond so many of a user or partition, get no reservation; keep: 0 plans
-        anew, else DRAW_FORWARD or HOLD_STILL. A share of a GPU is planned as a whole one. Cost
-        beside the above: shares x log(shares) + per reservation nodes (a look-up each, and the
-        segments of those in question), for gangs a few times + per other job the slots of the
-        window (2,048 at most).
+        of it; window: how far the plan reaches, but for the first blocked job of each partition.
+        No reservation for jobs below min_priority (of the low tier_bits of their priority, if
+        given), beyond max_user of a user, max_partition of a partition, max_user_partition of a
+        user in a partition (0: any number), max_array of an array (-1: any number), beyond what
+        may start of a group, or with one_per_unit of a unit, and for those that waited less than
+        min_age. busy_first: nodes in use are reserved before idle ones. keep: 0 plans anew, else
+        DRAW_FORWARD, HOLD_STILL, or STAND (which needs no plan_jobs). A share of a GPU is planned
+        as a whole one. Cost beside the above: nodes + shares + per reservation nodes (a look-up
+        each, and the segments of those in question), for gangs a few times + per other job the
+        slots of the window (2,048 at most); with STAND per reservation its shares, and nodes only
+        for those made anew (128 at most: then nothing more starts in this pass).
         """
+
+    def run_plan(
+        self,
+        now: int,
+        max_starts: int = 0,
+        max_test: int = 0,
+        *,
+        plan_jobs: int = 0,
+        resolution: int = 60,
+        window: int = 604800,
+        min_priority: int | None = None,
+        max_user: int = 0,
+        max_partition: int = 0,
+        max_user_partition: int = 0,
+        max_array: int = -1,
+        one_per_unit: bool = False,
+        min_age: int = 0,
+        busy_first: bool = False,
+        partition_depth: int = 0,
+        tier_bits: int = 0,
+        keep: int = 0,
+    ) -> int:
+        """schedule() without its report, which costs as much as there is to report: the number of
+        reservations. For a plan on a copy, of which adopt_plan() takes what it needs."""
+
+    def copy(self) -> Self:
+        """A core that is in all this one is, for a plan in another thread: nothing is shared. It
+        gives the same answers, but place() with a limit respects no reservations before its first
+        pass. Cost: a memcpy of the arrays (some ms at 10,000 nodes and 100,000 jobs)."""
+
+    def adopt_plan(self, plan: Core) -> int:
+        """Take over the reservations and estimates of the last pass of `plan`, a copy() of this
+        core: of all jobs that still wait as they did. Its own ones are forgotten. Whether each
+        still fits is found out by the next pass with keep=STAND, which gives others to those that
+        do not. Jobs that the plan started are reserved for from its time on. How many reservations
+        there are. Cost: jobs (some ns each) + shares."""
+
+    def drop_plan(self) -> None:
+        """Forget all reservations and estimates."""
+
+    def replanned(self) -> tuple[int, bool]:
+        """(reservations that the last pass had to make anew, whether it found so many in need of
+        one that it started nothing more). For keep=STAND."""
+
+    def reservation(self, key: int) -> Reservation | None:
+        """The reservation of a waiting job. Cost: reservations."""
+
+    def start_estimate(self, key: int) -> int:
+        """estimates() of one waiting job. Cost: constant."""
+
+    def order_estimates(self) -> tuple[bytes, bytes]:
+        """As estimates(), but the `order` of each job in place of its key, and only of those with
+        an estimate and no reservation. Cost: jobs."""
 
     def estimates(self) -> tuple[bytes, bytes]:
         """Keys and start estimates of all waiting jobs in order, as bytes of int64 arrays: the time
@@ -526,7 +600,7 @@ class Core:
         known. Cost: jobs."""
 
     def reservations(self) -> list[Reservation]:
-        """The reservations of the last pass."""
+        """What is kept for waiting jobs since the last pass."""
 
     def check(self) -> None:
         """Recount everything from the allocations; AssertionError with the first difference. For

@@ -26,6 +26,8 @@ include "core/book.pxi"
 include "core/firsts.pxi"
 include "core/plan.pxi"
 include "core/queue.pxi"
+include "core/quick.pxi"
+include "core/copy.pxi"
 include "core/explain.pxi"
 include "core/survey.pxi"
 
@@ -72,6 +74,7 @@ GROUP = V_GROUP
 #: what a plan does with the reservations of the last one
 DRAW_FORWARD = FORWARD
 HOLD_STILL = HOLD
+STAND = QUICK
 
 #: node policies of a request class
 PACK = P_PACK
@@ -239,4 +242,5 @@ include "core/api_requests.pxi"
 include "core/api_allocations.pxi"
 include "core/api_decisions.pxi"
 include "core/api_survey.pxi"
+include "core/api_plan.pxi"
 include "core/api_queue.pxi"

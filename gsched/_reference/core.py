@@ -6,6 +6,8 @@ _core.pyi, by trying, sorting and recounting. Inputs are taken as valid.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from gsched import _core
 from gsched._core import Placement, Plan, Reservation, Start
 from gsched._reference.parts import (
@@ -15,11 +17,11 @@ from gsched._reference.parts import (
     Row,
 )
 from gsched._reference.placing import FOREVER, PLANNED, YEAR
-from gsched._reference.plan import Book, Options
-from gsched._reference.survey import Surveys
+from gsched._reference.plan import Book
+from gsched._reference.quick import Quick, options
 
 
-class Core(Surveys):
+class Core(Quick):
     """See _core.pyi."""
 
     def queue_add(
@@ -35,8 +37,12 @@ class Core(Surveys):
         group: int = -1,
         unit: int = -1,
         user: int = -1,
+        array: int = -1,
+        since: int = 0,
     ) -> None:
-        self.queue[key] = Job(key, req, priority, order, limit_s, ready_at, held, group, unit, user)
+        self.queue[key] = Job(
+            key, req, priority, order, limit_s, ready_at, held, group, unit, user, array, since
+        )
 
     def queue_remove(self, key: int) -> None:
         del self.queue[key]
@@ -59,15 +65,37 @@ class Core(Surveys):
         min_priority: int | None = None,
         max_user: int = 0,
         max_partition: int = 0,
+        max_user_partition: int = 0,
+        max_array: int = -1,
+        one_per_unit: bool = False,
+        min_age: int = 0,
+        busy_first: bool = False,
+        partition_depth: int = 0,
+        tier_bits: int = 0,
         keep: int = 0,
     ) -> Plan:
-        old, self.planned, self.strict = self.planned, [], []
-        self.kept = {}
+        old, self.planned, self.strict, self.fresh = self.planned, [], [], []
+        self.kept, self.lost, self.remade = {}, {}, []
+        self.replans, self.closed = 0, False
         self.book = None
-        if plan_jobs:
-            low = -FOREVER if min_priority is None else min_priority
-            options = Options(plan_jobs, resolution, window, low, max_user, max_partition)
-            self.book = Book(self.nodes, list(self.held.values()), now, options)
+        quick = keep == _core.STAND
+        if plan_jobs or quick:
+            chosen = options(
+                quick,
+                plan_jobs,
+                step=resolution,
+                window=window,
+                min_priority=min_priority,
+                max_user=max_user,
+                max_partition=max_partition,
+                max_pair=max_user_partition,
+                max_array=max_array,
+                per_unit=one_per_unit,
+                min_age=min_age,
+                busy_first=busy_first,
+                tier_bits=tier_bits,
+            )
+            self.book = Book(self.nodes, list(self.held.values()), now, chosen)
             if keep:
                 self.keep(old, self.book)
         for held in self.held.values():
@@ -75,9 +103,13 @@ class Core(Surveys):
         headed: set[int] = set()
         starts: list[Start] = []
         changed: list[tuple[int, int]] = []
+        depths: Counter[int] = Counter()
         tested, more = 0, False
-        for job in sorted(self.queue.values(), key=lambda j: (-j.priority, j.order, j.key)):
-            job.start = 0
+        self.order = sorted(self.queue.values(), key=lambda j: (-j.priority, j.order, j.key))
+        for place, job in enumerate(self.order):
+            partition = self.requests[job.req].partition
+            if not quick or job.held:
+                job.start = 0
             if job.held:
                 verdict = _core.HELD
             elif job.ready > now:
@@ -86,37 +118,59 @@ class Core(Surveys):
                 verdict = _core.GROUP
             elif max_test and tested >= max_test:
                 verdict = _core.UNTESTED
+                self.stay(job)
+            elif partition_depth and depths[partition] >= partition_depth:
+                verdict = _core.UNTESTED
+                self.stay(job)
             else:
                 tested += 1
-                promise = self.kept.get(job.key)
-                if promise is not None and keep == _core.HOLD_STILL and promise.at > now:
-                    verdict = self.judge(job, now, headed, hold=True)
-                    if verdict != job.verdict:
-                        job.verdict = verdict
-                        changed.append((job.key, verdict))
-                    continue
-                if promise is not None and self.book is not None:
-                    self.book.uses = [use for use in self.book.uses if use.key != job.key]
+                depths[partition] += 1
                 end = now + job.limit if job.limit else FOREVER
-                rows = self.find(self.requests[job.req], self.live(), now, end)
-                if rows is not None:
+                rows = None if self.closed else self.now_for(job, now, end, keep)
+                verdict = _core.STARTED
+                if rows is None:
+                    hold = job.key in self.kept and self.stays_put(job, now, keep)
+                    if job.key in self.kept and quick and not self.closed:
+                        self.lay_again(job)
+                    verdict = self.judge(job, now, headed, hold=hold)
+                    rows = self.found
+                if verdict == _core.STARTED:
                     if max_starts and len(starts) >= max_starts:
                         more = True
+                        if quick and job.key in self.kept:
+                            self.lay_again(job)
+                        for rest in self.order[place:]:
+                            self.stay(rest)
                         break
+                    assert rows is not None
                     starts.append(self.begin(job, rows, end))
-                    verdict = _core.STARTED
-                else:
-                    verdict = self.judge(job, now, headed)
-                    if verdict == _core.STARTED:
-                        if max_starts and len(starts) >= max_starts:
-                            more = True
-                            break
-                        assert self.found is not None
-                        starts.append(self.begin(job, self.found, end))
             if verdict != job.verdict:
                 job.verdict = verdict
                 changed.append((job.key, verdict))
-        return Plan(starts, list(self.planned), changed, tested, 0, more)
+        self.starts = starts
+        made = self.fresh if self.book is not None else list(self.planned)
+        return Plan(starts, made, changed, tested, 0, more)
+
+    def stays_put(self, job: Job, now: int, keep: int) -> bool:
+        return keep == _core.HOLD_STILL and self.kept[job.key].at > now
+
+    def now_for(self, job: Job, now: int, end: int, keep: int) -> tuple[Row, ...] | None:
+        """Where it can start now; its own reservation is not in its way, and is lifted."""
+        promise = self.kept.get(job.key)
+        if promise is not None:
+            if self.stays_put(job, now, keep):
+                return None
+            assert self.book is not None
+            self.book.uses = [use for use in self.book.uses if use.key != job.key]
+        rows = self.find(self.requests[job.req], self.live(), now, end)
+        if rows is None and promise is not None and keep == _core.STAND and promise.at == now:
+            return promise.placement.nodes
+        return rows
+
+    def lay_again(self, job: Job) -> None:
+        assert self.book is not None
+        if not any(use.key == job.key for use in self.book.uses):
+            self.lay(self.book, self.kept[job.key])
 
     def begin(self, job: Job, rows: tuple[Row, ...], end: int) -> Start:
         milli = self.requests[job.req].gpu_milli
@@ -138,9 +192,16 @@ class Core(Surveys):
         """Lay in the reservations of the last pass that still hold."""
         for promise in old:
             job = self.queue.get(promise.key)
-            if job is None or promise.at < book.now or job.req != self.reqs.get(promise.key):
+            if job is None or job.req != self.reqs.get(promise.key):
                 continue
             if promise.until - promise.at != (job.limit or YEAR):
+                continue
+            if book.options.quick:
+                standing = self.stand(job, promise, book.now)
+                if standing is None:
+                    continue
+                promise = standing
+            elif promise.at < book.now:
                 continue
             holds = True
             for node, cpus, _, mem, gpus in promise.placement.nodes:
@@ -152,45 +213,34 @@ class Core(Surveys):
             if holds:
                 self.kept[job.key] = promise
                 self.lay(book, promise)
+            elif book.options.quick:
+                self.another(job, promise, book)
 
-    def lay(self, book: Book, promise: Reservation) -> None:
-        for node, cpus, _, mem, gpus in promise.placement.nodes:
-            book.take(node, promise.at, promise.until, cpus, mem, gpus, True, promise.key)
-
-    def plan(self, job: Job, want: Request, book: Book, hold: bool) -> bool:
+    def plan(self, job: Job, want: Request, book: Book, hold: bool, first: bool) -> bool:
         """When it will start, kept for it; whether that is now, with the answer in self.found."""
+        if book.options.quick:
+            return self.again(job, want, book, first)
         duration = job.limit or YEAR
-        if not hold and not book.may_reserve(job, want.partition):
+        if not hold and (book.exact >= book.options.exact or not self.may_reserve(job, book)):
             job.start = book.lay(want, duration)
             return False
         book.exact += 1
-        last = book.now + book.options.window
+        last = book.now + (2 * YEAR if first else book.options.window)
         promise = self.kept.get(job.key)
         if promise is not None:
             last = min(last, promise.at - 1)
-        times = sorted({book.now} | {t for t in book.events() if book.now < t <= last})
-        for time in [] if hold else times:
-            free = [book.window(i, time, time + duration) for i in range(len(self.nodes))]
-            rows = self.find(want, free, plain=True)
-            if rows is None:
-                continue
-            job.start = time
-            if time == book.now:
-                self.found = rows
-                return True
+        found = None if hold else self.search(job, want, book, last)
+        if found is not None:
+            at, rows = found
             placement = Placement(rows, want.gpu_milli)
-            promise = Reservation(job.key, time, time + duration, placement)
-            break
+            promise = Reservation(job.key, at, at + duration, placement)
         if promise is None:
             return False
         job.start = promise.at
         if promise.at == book.now:
             self.found = promise.placement.nodes
             return True
-        self.planned.append(promise)
-        self.reqs[job.key] = job.req
-        book.partitions[want.partition] = book.partitions.get(want.partition, 0) + 1
-        book.users[job.user] = book.users.get(job.user, 0) + 1
+        self.promised(job, promise)
         if not hold:
             self.lay(book, promise)
         return False
@@ -199,9 +249,10 @@ class Core(Surveys):
         want = self.requests[job.req]
         if not self.possible(job.req):
             return _core.NODES_DOWN if self.ever(job.req) else _core.NEVER
-        if self.book is not None and self.plan(job, want, self.book, hold):
+        first = want.partition not in headed
+        if self.book is not None and self.plan(job, want, self.book, hold, first):
             return _core.STARTED
-        if want.partition not in headed:
+        if first:
             headed.add(want.partition)
             if self.book is None and len(self.planned) < PLANNED:
                 self.reserve(job, want, now)

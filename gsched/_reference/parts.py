@@ -240,6 +240,8 @@ class Job:
     group: int
     unit: int
     user: int = -1
+    array: int = -1
+    since: int = 0
     verdict: int = 0
     start: int = 0
 

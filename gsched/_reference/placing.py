@@ -24,7 +24,7 @@ from gsched._reference.topology import Topology
 
 YEAR = 365 * 86400
 FOREVER = (1 << 63) - 1
-PLANNED = 64
+PLANNED = 257
 
 
 class Placing(Topology, Rarities):
@@ -407,8 +407,10 @@ class Placing(Topology, Rarities):
             )
 
         def by_number(i: int) -> tuple[int, ...]:
-            return (self.nodes[i].weight, i)
+            idle = busy is not None and not busy[i].jobs
+            return (idle, self.nodes[i].weight, i)
 
+        busy = self.live() if self.book is not None and self.book.options.busy_first else None
         others = [i for i in fits if i not in must]
         together = bool(groups) or (bool(want.gpu_kinds) and want.gpus_total > 0)
         if together:

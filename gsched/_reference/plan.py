@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
-from gsched._reference.parts import Free, Held, Job, Node, Request
+from gsched._reference.parts import Free, Held, Node, Request
 
 YEAR = 365 * 86400
 FOREVER = (1 << 63) - 1
@@ -29,11 +30,18 @@ class Use:
 @dataclass
 class Options:
     exact: int
-    step: int
-    window: int
+    quick: bool
     min_priority: int
-    max_user: int
-    max_partition: int
+    step: int = 60
+    window: int = 0
+    max_user: int = 0
+    max_partition: int = 0
+    max_pair: int = 0
+    max_array: int = -1
+    per_unit: bool = False
+    min_age: int = 0
+    busy_first: bool = False
+    tier_bits: int = 0
 
 
 class Book:
@@ -43,8 +51,9 @@ class Book:
         self.nodes, self.now, self.options = nodes, now, options
         self.uses: list[Use] = []
         self.exact = 0
-        self.users: dict[int, int] = {}
-        self.partitions: dict[int, int] = {}
+        #: reservations by what they count against
+        self.tally: Counter[tuple[str, int]] = Counter()
+        self.window_s = options.window
         self.slot = max(options.step, -(-options.window // SLOTS))
         self.slots = -(-options.window // self.slot)
         self.skies: dict[int, list[tuple[int, int]]] = {}
@@ -54,7 +63,7 @@ class Book:
 
     def ends(self, end: int) -> int:
         end = self.now + YEAR if end == FOREVER else max(end, self.now + 1)
-        return self.now + -(-(end - self.now) // self.options.step) * self.options.step
+        return -(-end // self.options.step) * self.options.step
 
     def take(
         self,
@@ -104,15 +113,6 @@ class Book:
             if use.at < until:
                 gpus |= use.gpus
         return gpus
-
-    def may_reserve(self, job: Job, partition: int) -> bool:
-        o = self.options
-        return not (
-            self.exact >= o.exact
-            or job.priority < o.min_priority
-            or (o.max_partition and self.partitions.get(partition, 0) >= o.max_partition)
-            or (o.max_user and job.user >= 0 and self.users.get(job.user, 0) >= o.max_user)
-        )
 
     # --- the skyline
 

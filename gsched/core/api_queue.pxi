@@ -1,7 +1,7 @@
 # Methods of Core. The queue and the pass.
 
 
-cdef class Core(_Surveys):
+cdef class Core(_Plans):
     """A cluster of n_nodes nodes, all unusable until set_node() describes them.
 
     Methods raise ValueError with the offending value, RuntimeError while schedule() runs in
@@ -10,13 +10,15 @@ cdef class Core(_Surveys):
     """
 
     def queue_add(self, key, req, priority, order, limit_s=0, ready_at=0, *, held=0, group=-1,
-                  unit=-1, user=-1):
+                  unit=-1, user=-1, array=-1, since=0):
         """A waiting job. Higher priority first, then lower order, then lower key. limit_s 0: no
         limit; ready_at: not before; held (1..255): not at all; group, unit: see
-        set_group(); user: number of its owner, for max_user. Cost: constant here, its place in the order is found by the next pass."""
+        set_group(); user: number of its
+        owner, for max_user; array: number of its array, for max_array; since: since when it waits,
+        for min_age. Cost: constant here, its place in the order is found by the next pass."""
         cdef Cluster* c = &self.c
         cdef Req* r
-        cdef int64_t k, p, o, limit, ready
+        cdef int64_t k, p, o, limit, ready, family, waits
         cdef int h, g, u, owner
         cdef int32_t slot
         self._enter()
@@ -30,6 +32,8 @@ cdef class Core(_Surveys):
         g = <int>_number(group, -1, c.n_groups - 1, "group")
         u = <int>_number(unit, -1, c.n_groups - 1, "unit")
         owner = <int>_number(user, -1, MAX_COUNT, "user")
+        family = _number(array, -1, <int64_t>1 << 60, "array")
+        waits = _number(since, 0, FOREVER, "since")
         if grow(<void**>&c.book.users, &c.book.users_cap, owner + 1, sizeof(int32_t)):
             raise MemoryError
         if map_get(&c.q_by_key, k) >= 0:
@@ -47,6 +51,8 @@ cdef class Core(_Surveys):
         c.q_ready[slot] = ready
         c.q_at[slot] = 0
         c.q_user[slot] = owner
+        c.q_array[slot] = family
+        c.q_since[slot] = waits
         c.q_old[slot] = -1
         c.q_held[slot] = <uint8_t>h
         c.q_group[slot] = g
@@ -165,7 +171,8 @@ cdef class Core(_Surveys):
 
     def schedule(self, now, max_starts=0, max_test=0, *, plan_jobs=0, resolution=60,
                  window=604800, min_priority=None, max_user=0, max_partition=0,
-                 keep=0):
+                 max_user_partition=0, max_array=-1, one_per_unit=False, min_age=0,
+                 busy_first=False, partition_depth=0, tier_bits=0, keep=0):
         """One pass over the queue in order: start what fits, reserve for the first blocked job of
         each partition (EASY), judge the rest.
 
@@ -175,31 +182,12 @@ cdef class Core(_Surveys):
         duration, where a reservation is the cause) + per reservation log(ends) x (nodes + shares).
         """
         cdef Cluster* c = &self.c
-        cdef int64_t t, starts, tests
-        cdef int got, k, n
-        cdef int32_t a, p
-        self._ready()
-        t = _number(now, 0, <int64_t>1 << 60, "now")
-        starts = _number(max_starts, 0, MAX_COUNT, "max_starts")
-        tests = _number(max_test, 0, MAX_COUNT, "max_test")
-        c.book.exact = _number(plan_jobs, 0, MAX_COUNT, "plan_jobs")
-        c.book.step = _number(resolution, 1, MAX_COUNT, "resolution")
-        c.book.window = _number(window, 1, <int64_t>1 << 56, "window")
-        c.book.min_priority = -FOREVER if min_priority is None else _number(
-            min_priority, -FOREVER, FOREVER, "min_priority")
-        c.book.per_user = _number(max_user, 0, MAX_COUNT, "max_user")
-        c.book.per_partition = _number(max_partition, 0, MAX_COUNT, "max_partition")
-        c.book.on = 1 if c.book.exact else 0
-        c.book.keep = <int>_number(keep, 0, HOLD, "keep")
-        self._busy = True
-        try:
-            with nogil:
-                got = run_pass(c, t, starts, tests)
-        finally:
-            self._busy = False
-        if got < 0:
-            raise MemoryError
-        self._check()
+        cdef int k, got
+        got = self._pass(
+            now, max_starts, max_test, plan_jobs, resolution, window, min_priority, max_user,
+            max_partition, max_user_partition, max_array, one_per_unit, min_age, busy_first,
+            partition_depth, tier_bits, keep,
+        )
         began = []
         for k in range(c.n_started):
             began.append(
@@ -212,12 +200,63 @@ cdef class Core(_Surveys):
             )
         return Plan(
             began,
-            self.reservations(),
+            [self._reservation(k) for k in range(c.n_heads) if c.heads[k].fresh],
             [(c.q_key[c.changed[k]], c.q_verdict[c.changed[k]]) for k in range(c.n_changed)],
             c.tested,
             c.placed,
             got == 1,
         )
+
+    def run_plan(self, now, max_starts=0, max_test=0, *, plan_jobs=0, resolution=60,
+                 window=604800, min_priority=None, max_user=0, max_partition=0,
+                 max_user_partition=0, max_array=-1, one_per_unit=False, min_age=0,
+                 busy_first=False, partition_depth=0, tier_bits=0, keep=0):
+        """schedule() without its report, which costs as much as there is to report: the number of
+        reservations. For a plan on a copy, of which adopt_plan() takes what it needs."""
+        self._pass(
+            now, max_starts, max_test, plan_jobs, resolution, window, min_priority, max_user,
+            max_partition, max_user_partition, max_array, one_per_unit, min_age, busy_first,
+            partition_depth, tier_bits, keep,
+        )
+        return self.c.n_heads
+
+    cdef int _pass(self, now, max_starts, max_test, plan_jobs, resolution, window, min_priority,
+                   max_user, max_partition, max_user_partition, max_array, one_per_unit, min_age,
+                   busy_first, partition_depth, tier_bits, keep) except -1:
+        """0, or 1 when max_starts ended it."""
+        cdef Cluster* c = &self.c
+        cdef int64_t t, starts, tests
+        cdef int got
+        self._ready()
+        t = _number(now, 0, <int64_t>1 << 60, "now")
+        starts = _number(max_starts, 0, MAX_COUNT, "max_starts")
+        tests = _number(max_test, 0, MAX_COUNT, "max_test")
+        c.book.exact = _number(plan_jobs, 0, MAX_COUNT, "plan_jobs")
+        c.book.step = _number(resolution, 1, MAX_COUNT, "resolution")
+        c.book.window = _number(window, 1, <int64_t>1 << 56, "window")
+        c.book.min_priority = -FOREVER if min_priority is None else _number(
+            min_priority, -FOREVER, FOREVER, "min_priority")
+        c.book.per_user = _number(max_user, 0, MAX_COUNT, "max_user")
+        c.book.per_partition = _number(max_partition, 0, MAX_COUNT, "max_partition")
+        c.book.per_pair = _number(max_user_partition, 0, MAX_COUNT, "max_user_partition")
+        c.book.per_array = _number(max_array, -1, MAX_COUNT, "max_array")
+        c.book.per_unit = 1 if one_per_unit else 0
+        c.book.min_age = _number(min_age, 0, MAX_COUNT, "min_age")
+        c.book.busy = 1 if busy_first else 0
+        c.book.depth = _number(partition_depth, 0, MAX_COUNT, "partition_depth")
+        c.book.tier_bits = <int>_number(tier_bits, 0, 62, "tier_bits")
+        c.book.keep = <int>_number(keep, 0, QUICK, "keep")
+        c.book.on = 1 if c.book.exact or c.book.keep == QUICK else 0
+        self._busy = True
+        try:
+            with nogil:
+                got = run_pass(c, t, starts, tests)
+        finally:
+            self._busy = False
+        if got < 0:
+            raise MemoryError
+        self._check()
+        return got
 
     def estimates(self):
         """Keys and start estimates of all waiting jobs in order, as bytes of int64 arrays: the time
@@ -246,16 +285,7 @@ cdef class Core(_Surveys):
         cdef Cluster* c = &self.c
         cdef int k
         self._enter()
-        return [
-            _tuple(Reservation, (
-                c.heads[k].key, c.heads[k].at, c.heads[k].until,
-                _tuple(Placement, (
-                    _shares(c.planned + c.heads[k].first, c.heads[k].n),
-                    c.planned[c.heads[k].first].milli if c.heads[k].n else 0,
-                )),
-            ))
-            for k in range(c.n_heads)
-        ]
+        return [self._reservation(k) for k in range(c.n_heads)]
 
     def check(self):
         """Recount everything from the allocations; AssertionError with the first difference. For

@@ -228,6 +228,8 @@ cdef class _Requests(_Topology):
             free(r.must)
             raise
         r.refs = 1
+        self.c.req_serial += 1
+        r.serial = self.c.req_serial
         self.c.reqs[i] = r
         if self._free_requests:
             self._free_requests.pop()

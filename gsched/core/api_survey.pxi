@@ -52,7 +52,7 @@ cdef class _Surveys(_Decisions):
         if c.book.on:
             # What the pass found for the class holds beside the reservation that is left out.
             c.reqs[req].plan_pass = 0
-            found = plan_start(c, &c.reqs[req], limit)
+            found = plan_start(c, &c.reqs[req], limit, 0)
             c.reqs[req].plan_pass = 0
         else:
             found = find_start(c, &c.reqs[req], when[0], limit)

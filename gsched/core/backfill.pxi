@@ -36,17 +36,22 @@ cdef void sort_times(int64_t* a, int64_t n) noexcept nogil:
         a[root] = v
 
 
-cdef uint64_t overlapping(Cluster* c, int64_t at, int64_t until) noexcept nogil:
-    """Reservations that share time with [at, until)."""
-    cdef uint64_t over = 0
+# Reservations of the pass, as bits.
+cdef struct Over:
+    uint64_t bits[OVER_WORDS]
+
+
+cdef void overlapping(Cluster* c, int64_t at, int64_t until, Over* over) noexcept nogil:
+    """Reservations that share time with [at, until). (A plan that has been taken over may have more
+    of them than an EASY pass makes: until the next pass the first ones count.)"""
     cdef int h
-    for h in range(c.n_heads):
+    memset(over, 0, sizeof(Over))
+    for h in range(imin(c.n_heads, PLANNED)):
         if c.heads[h].at >= 0 and c.heads[h].at < until and at < c.heads[h].until:
-            over |= (<uint64_t>1) << h
-    return over
+            over.bits[h >> 6] |= (<uint64_t>1) << (h & 63)
 
 
-cdef void future(Cluster* c, int64_t now, int64_t at, uint64_t over) noexcept nogil:
+cdef void future(Cluster* c, int64_t now, int64_t at, Over* over) noexcept nogil:
     """`then` becomes what is free at time `at` without the reservations in `over`.
     Cost: nodes + allocated shares."""
     cdef State* s = &c.then
@@ -73,8 +78,8 @@ cdef void future(Cluster* c, int64_t now, int64_t at, uint64_t over) noexcept no
         if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
             s.gpus[i] |= sh.mask & c.all[i] & c.ok[i]
         s.jobs[i] -= 1
-    for h in range(c.n_heads):
-        if not over >> h & 1:
+    for h in range(imin(c.n_heads, PLANNED)):
+        if not over.bits[h >> 6] >> (h & 63) & 1:
             continue
         for k in range(c.heads[h].first, c.heads[h].first + c.heads[h].n):
             sh = &c.planned[k]
@@ -101,7 +106,7 @@ cdef int64_t find_start(Cluster* c, Req* r, int64_t now, int64_t duration) noexc
     that time; -1 for never. Cost: log(ends) x (nodes + allocated shares) for each stretch of time
     between reservations."""
     cdef int64_t n = 0, m = 0, i, lo, hi, mid, first, last, found
-    cdef uint64_t over
+    cdef Over over, other
     cdef int h
     cdef int32_t a
     if grow(<void**>&c.times, &c.times_cap, <int64_t>c.allocs_used + c.n_heads, sizeof(int64_t)):
@@ -123,27 +128,29 @@ cdef int64_t find_start(Cluster* c, Req* r, int64_t now, int64_t duration) noexc
     # Within a stretch where the same reservations overlap, what is free only grows.
     first = 0
     while first < m:
-        over = overlapping(c, c.times[first], c.times[first] + duration)
+        overlapping(c, c.times[first], c.times[first] + duration, &over)
         last = first
-        while (last + 1 < m and
-               overlapping(c, c.times[last + 1], c.times[last + 1] + duration) == over):
+        while last + 1 < m:
+            overlapping(c, c.times[last + 1], c.times[last + 1] + duration, &other)
+            if memcmp(&over, &other, sizeof(Over)):
+                break
             last += 1
         lo = first
         hi = last
         found = -1
-        future(c, now, c.times[hi], over)
+        future(c, now, c.times[hi], &over)
         if place(c, &c.then, r, 0):
             found = hi
             while lo < hi:
                 mid = (lo + hi) // 2
-                future(c, now, c.times[mid], over)
+                future(c, now, c.times[mid], &over)
                 if place(c, &c.then, r, 0):
                     hi = mid
                     found = mid
                 else:
                     lo = mid + 1
             # The last probe may have been another time: the answer of the right one.
-            future(c, now, c.times[hi], over)
+            future(c, now, c.times[hi], &over)
             place(c, &c.then, r, 0)
             return c.times[hi]
         first = last + 1
@@ -189,6 +196,7 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
     h.until = at + duration
     h.first = <int32_t>c.n_planned
     h.n = c.n_out
+    h.fresh = 1
     memcpy(&c.planned[h.first], c.out, <size_t>c.n_out * sizeof(Share))
     c.n_planned += c.n_out
     c.n_heads += 1

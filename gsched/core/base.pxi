@@ -44,7 +44,8 @@ cdef enum:
     MAX_CLASSES = 1024     # link matrices of a cluster
     MAX_LAYOUTS = 4096     # ways in which a node's GPUs are of types
     SMALL = 16             # up to so many GPUs the choice is a look-up
-    PLANNED = 64           # jobs with a reservation at a time
+    PLANNED = 257          # jobs with a reservation in an EASY pass: one a partition, one for all nodes
+    OVER_WORDS = 5         # PLANNED in words
     GRID = 65              # buckets: free GPUs 0..64 x largest free island 0..64
     MAX_COUNT = 1000000000 # largest count of tasks, CPUs, GPUs in a request
 

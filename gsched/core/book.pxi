@@ -1,5 +1,11 @@
 # The time of nodes: what each has free over time, as segments, the first from now on.
 
+# When a share on a node comes free.
+cdef struct End:
+    int64_t at
+    int32_t piece
+
+
 cdef void book_free(Book* b) noexcept nogil:
     cdef int k
     free(b.segs); free(b.head); free(b.stamp); free(b.at); free(b.list); free(b.early); free(b.grown)
@@ -13,6 +19,7 @@ cdef void book_free(Book* b) noexcept nogil:
             free(b.sky[k].gpus)
             free(b.sky[k].cpus)
     free(b.sky)
+    map_free(&b.tally)
 
 
 cdef int32_t seg_new(Book* b) noexcept nogil:
@@ -69,6 +76,7 @@ cdef void keep_plan(Cluster* c) noexcept nogil:
     cdef Share* shares = b.shares
     cdef int64_t cap = b.old_cap, shares_cap = b.shares_cap
     b.n_old = 0
+    b.n_shares = 0
     if not b.on or not b.keep:
         b.keep = 0
         return
@@ -77,6 +85,7 @@ cdef void keep_plan(Cluster* c) noexcept nogil:
     b.n_old = c.n_heads
     b.shares = c.planned
     b.shares_cap = c.planned_cap
+    b.n_shares = c.n_planned
     c.heads = heads
     c.heads_cap = cap
     c.planned = shares
@@ -130,11 +139,17 @@ cdef int book_keep(Cluster* c) noexcept nogil:
         return 0
     for k in range(b.n_old):
         h = &b.old[k]
+        h.fresh = 0
         slot = map_get(&c.q_by_key, h.key)
-        if slot < 0 or h.at < b.now or c.q_req[slot] != h.req:
+        if slot < 0 or c.q_req[slot] != h.req:
             continue
         limit = c.q_limit[slot]
         if h.until - h.at != (limit if limit else YEAR):
+            continue
+        if b.keep == QUICK:
+            if not quick_holds(c, slot, h):
+                continue
+        elif h.at < b.now:
             continue
         ok = 1
         for j in range(h.first, h.first + h.n):
@@ -147,22 +162,28 @@ cdef int book_keep(Cluster* c) noexcept nogil:
             c.q_old[slot] = k
             if book_lift(c, slot, 0):
                 return -1
+        elif b.keep == QUICK and quick_again(c, slot, k):
+            return -1
     return 0
 
 
 cdef inline int64_t rounded(Book* b, int64_t at) noexcept nogil:
-    return b.now + (at - b.now + b.step - 1) // b.step * b.step
+    """A multiple of the step, the same one whenever it is asked for: what was planned still fits
+    in the next pass."""
+    return (at + b.step - 1) // b.step * b.step
 
 
 cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
     """Segments from what runs. Cost: nodes + shares x log(shares). 0, or -1 without memory."""
     cdef Book* b = &c.book
     cdef State* s = &c.then
-    cdef Entry* ends
+    cdef End* ends
+    cdef End e
     cdef Share* sh
     cdef Seg* g
     cdef int i
-    cdef int32_t p, k, last, m = 0
+    cdef int32_t p, k, last
+    cdef int64_t m = 0, j, first
     if b.head == NULL:
         b.head = <int32_t*>calloc(c.n, sizeof(int32_t))
         b.stamp = <int64_t*>calloc(c.n, sizeof(int64_t))
@@ -182,6 +203,11 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
     b.n_exact = 0
     memset(b.any, 0, c.n)
     memset(b.parts, 0, sizeof(b.parts))
+    if b.tally.key == NULL and map_init(&b.tally, 64):
+        return -1
+    if b.tally.used:
+        memset(b.tally.value, 0xff, (b.tally.mask + 1) * sizeof(int32_t))
+        b.tally.used = 0
     if b.users != NULL:
         memset(b.users, 0, <size_t>b.users_cap * sizeof(int32_t))
     for k in range(MAX_BITS + 1):
@@ -206,37 +232,53 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
     b.n_segs = c.n
     if c.pieces_live == 0:
         return 0
-    ends = <Entry*>malloc(2 * <size_t>c.pieces_live * sizeof(Entry))
+    ends = <End*>malloc(<size_t>c.pieces_live * sizeof(End))
     if ends == NULL:
         return -1
+    # By node, and within a node by end: `at` is first how many a node has, then where they begin.
+    memset(b.at, 0, <size_t>c.n * sizeof(int64_t))
     for p in range(c.pieces_used):
         if c.pieces[p].owner >= 0:
-            ends[m].priority = -rounded(b, end_of(&c.allocs[c.pieces[p].owner], now))
-            ends[m].order = 0
-            ends[m].key = p
-            ends[m].slot = p
-            m += 1
-    sort_entries(ends, ends + m, m)
+            b.at[c.pieces[p].share.node] += 1
+    for i in range(c.n):
+        j = b.at[i]
+        b.at[i] = m
+        m += j
+    for p in range(c.pieces_used):
+        if c.pieces[p].owner >= 0:
+            i = c.pieces[p].share.node
+            ends[b.at[i]].at = rounded(b, end_of(&c.allocs[c.pieces[p].owner], now))
+            ends[b.at[i]].piece = p
+            b.at[i] += 1
     if s.took != NULL:
         c.then_is = 0
         memcpy(s.took, c.now.took, <size_t>c.n * MAX_GPUS * sizeof(uint16_t))
         memcpy(s.frac, c.now.frac, <size_t>c.n * sizeof(uint64_t))
-    for p in range(m):
-        sh = &c.pieces[ends[p].slot].share
-        # `at` keeps the last segment of each node meanwhile.
-        last = <int32_t>b.at[sh.node]
-        if b.segs[last].at != -ends[p].priority:
-            k = seg_new(b)
-            b.segs[k] = b.segs[last]
-            b.segs[k].at = -ends[p].priority
-            b.segs[last].next = k
-            b.at[sh.node] = k
-            last = k
-        b.segs[last].cpus += sh.cpus
-        b.segs[last].mem += sh.mem
-        b.segs[last].jobs -= 1
-        if sh.milli == 0 or share_give(s, sh.node, sh.mask, sh.milli):
-            b.segs[last].gpus |= sh.mask & c.all[sh.node] & c.ok[sh.node]
+    first = 0
+    for i in range(c.n):
+        # Few shares lie on a node.
+        for m in range(first + 1, b.at[i]):
+            e = ends[m]
+            j = m
+            while j > first and ends[j - 1].at > e.at:
+                ends[j] = ends[j - 1]
+                j -= 1
+            ends[j] = e
+        last = i
+        for m in range(first, b.at[i]):
+            sh = &c.pieces[ends[m].piece].share
+            if b.segs[last].at != ends[m].at:
+                k = seg_new(b)
+                b.segs[k] = b.segs[last]
+                b.segs[k].at = ends[m].at
+                b.segs[last].next = k
+                last = k
+            b.segs[last].cpus += sh.cpus
+            b.segs[last].mem += sh.mem
+            b.segs[last].jobs -= 1
+            if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
+                b.segs[last].gpus |= sh.mask & c.all[i] & c.ok[i]
+        first = b.at[i]
     free(ends)
     return 0
 

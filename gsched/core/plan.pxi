@@ -58,12 +58,16 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
         g_in += f.g
     if n < most:
         firsts_by(c, r, keep, at, need_t, need_g, early)
-    for w in range(c.words):
-        x = early[w] & fl.bits[w] if n < most else 0
+    for w in range(2 * c.words if c.book.busy else c.words):
+        x = 0
+        if n < most:
+            x = early[w] & fl.bits[w] if w < c.words else early[w - c.words] & fl.bits[w - c.words]
         while x and n < most:
-            i = c.node_of[(w << 6) + gs_ctz(x)]
+            i = c.node_of[((w if w < c.words else w - c.words) << 6) + gs_ctz(x)]
             x &= x - 1
             if not c.now.usable[i] or c.mark[i]:
+                continue
+            if c.book.busy and (c.now.jobs[i] == 0) == (w < c.words):
                 continue
             seg_window(&c.book, i, at, at + duration, &sum_)
             if not seg_fit(c, r, i, &sum_, need_t, need_g, &f):
@@ -209,12 +213,13 @@ cdef int64_t parts_start(Cluster* c, Req* r, int64_t at, int64_t last, int64_t d
     return b.at[0] if n == k else -1
 
 
-cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration) noexcept nogil:
+cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration, int first) noexcept nogil:
     """The earliest time at which r fits for its duration beside all that is planned, with the
-    answer in c.out; -1 when that is not within the window. Cost: nodes for each time tried."""
+    answer in c.out; -1 when that is not within the window, which does not bound the first of a
+    partition. Cost: nodes for each time tried."""
     cdef Book* b = &c.book
     cdef Filter* fl = &c.filters[r.filter]
-    cdef int64_t at = b.now, last = b.now + b.window, e, need_t = 0, need_g = 0
+    cdef int64_t at = b.now, last = b.now + (2 * YEAR if first else b.window), e, need_t = 0, need_g = 0
     cdef int lower, upper, want, k, keep, tries = 0, ok
     filter_refresh(c, fl)
     want = bounds(c, r, &lower, &upper)
@@ -357,10 +362,10 @@ cdef int plan_job(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexc
     with the answer in c.out; 1; 0: it got no time; -1 without memory."""
     cdef Book* b = &c.book
     cdef Req* r = &c.reqs[c.q_req[slot]]
-    cdef int group = c.filters[r.filter].partition + 1
-    cdef int32_t user = c.q_user[slot]
     cdef int64_t at
     cdef Head* h
+    if b.keep == QUICK:
+        return quick_plan(c, slot, now, duration)
     c.q_at[slot] = 0
     if c.q_old[slot] >= 0 and b.keep == HOLD and b.old[c.q_old[slot]].at > now:
         h = &b.old[c.q_old[slot]]
@@ -369,16 +374,14 @@ cdef int plan_job(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexc
         c.n_out = h.n
         memcpy(c.out, &b.shares[h.first], <size_t>h.n * sizeof(Share))
         return plan_keep(c, slot, h.at, duration, 0)
-    if (b.n_exact >= b.exact or c.q_priority[slot] < b.min_priority
-            or (b.per_partition and b.parts[group] >= b.per_partition)
-            or (b.per_user and user >= 0 and b.users[user] >= b.per_user)):
+    if (b.n_exact >= b.exact or not may_reserve(c, slot)):
         at = sky_lay(c, r, duration)
         if at == -2:
             return -1
         c.q_at[slot] = lmax(at, 0)
         return at >= 0
     b.n_exact += 1
-    at = plan_start(c, r, duration)
+    at = plan_start(c, r, duration, not c.headed[c.filters[r.filter].partition + 1])
     if c.then.failed:
         return -1
     if c.q_old[slot] >= 0:
@@ -399,13 +402,10 @@ cdef int plan_job(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexc
 cdef int plan_keep(Cluster* c, int32_t slot, int64_t at, int64_t duration, int lay) noexcept nogil:
     """Record what c.out says as a job's reservation. 1, or -1 without memory."""
     cdef Book* b = &c.book
-    cdef int group = c.filters[c.reqs[c.q_req[slot]].filter].partition + 1
-    cdef int32_t user = c.q_user[slot]
     cdef Head* h
     cdef int k
-    b.parts[group] += 1
-    if user >= 0:
-        b.users[user] += 1
+    if tally_up(c, slot):
+        return -1
     if (grow(<void**>&c.heads, &c.heads_cap, c.n_heads + 1, sizeof(Head))
             or grow(<void**>&c.planned, &c.planned_cap, c.n_planned + c.n_out, sizeof(Share))):
         return -1
@@ -416,6 +416,7 @@ cdef int plan_keep(Cluster* c, int32_t slot, int64_t at, int64_t duration, int l
     h.until = at + duration
     h.first = <int32_t>c.n_planned
     h.n = c.n_out
+    h.fresh = 1
     memcpy(&c.planned[h.first], c.out, <size_t>c.n_out * sizeof(Share))
     c.n_planned += c.n_out
     c.n_heads += 1

@@ -48,6 +48,12 @@ cdef int queue_room(Cluster* c) noexcept nogil:
     if grow(<void**>&c.q_at, &cap, need, sizeof(int64_t)):
         return -1
     cap = c.q_cap
+    if grow(<void**>&c.q_array, &cap, need, sizeof(int64_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_since, &cap, need, sizeof(int64_t)):
+        return -1
+    cap = c.q_cap
     if grow(<void**>&c.q_old, &cap, need, sizeof(int32_t)):
         return -1
     cap = c.q_cap
@@ -235,13 +241,18 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
     c.n_changed = 0
     c.tested = 0
     c.placed = 0
+    c.book.freed = 0
+    c.book.replans = 0
+    c.book.closed = 0
+    memset(c.book.looked, 0, sizeof(c.book.looked))
     c.pass_id += 1
     queue_merge(c)
     if c.book.on and (book_open(c, now) or book_keep(c)):
         return -1
     for k in range(c.n_sorted):
         slot = c.sorted[k].slot
-        c.q_at[slot] = 0
+        if c.book.keep != QUICK or c.q_held[slot]:
+            c.q_at[slot] = 0
         if c.q_held[slot]:
             judge(c, slot, V_HELD)
             continue
@@ -255,11 +266,30 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
             continue
         if max_test and c.tested >= max_test:
             judge(c, slot, V_UNTESTED)
+            if quick_stay(c, slot):
+                return -1
             continue
-        c.tested += 1
         r = &c.reqs[c.q_req[slot]]
+        if c.book.depth:
+            group = c.filters[r.filter].partition + 1
+            if c.book.looked[group] >= c.book.depth:
+                judge(c, slot, V_UNTESTED)
+                if quick_stay(c, slot):
+                    return -1
+                continue
+            c.book.looked[group] += 1
+        c.tested += 1
         limit = c.q_limit[slot]
         duration = limit if limit else YEAR
+        if c.book.keep == QUICK:
+            v = quick_job(c, slot, now, duration, max_starts)
+            if v < 0 or c.then.failed or c.now.failed:
+                return -1
+            if v == V_UNTESTED:
+                return quick_rest(c, k)
+            if v != V_STARTED:
+                judge(c, slot, <uint8_t>v)
+            continue
         if c.book.keep and c.q_old[slot] >= 0:
             if c.book.keep == HOLD and c.book.old[c.q_old[slot]].at > now:
                 r.refused_by_plan = place(c, &c.now, r, 0)

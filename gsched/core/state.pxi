@@ -269,6 +269,8 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     free(c.q_at)
     free(c.q_user)
     free(c.q_old)
+    free(c.q_array)
+    free(c.q_since)
     work_free(&c.work)
     topo_free(&c.topo)
     free(c.stamp)

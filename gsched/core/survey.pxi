@@ -52,11 +52,14 @@ cdef void state_at(Cluster* c, int64_t now, int64_t at, int64_t duration,
     """`then` becomes what is free at `at`, or throughout `duration` from then on beside the
     reservations where `planned`. Cost: nodes + allocated shares."""
     cdef Seg sum_
+    cdef Over over
     cdef int i
+    memset(&over, 0, sizeof(Over))
+    if planned and not c.book.on:
+        overlapping(c, at, at + duration, &over)
+    future(c, now, at, &over)
     if not (c.book.on and planned):
-        future(c, now, at, overlapping(c, at, at + duration) if planned else 0)
         return
-    future(c, now, at, 0)
     for i in range(c.n):
         seg_window(&c.book, i, at, at + duration, &sum_)
         plan_state(c, &c.then, i, &sum_)

@@ -76,6 +76,7 @@ cdef struct Req:
     int filter
     int refs                 # times handed out; 0: this place is free
     int queued
+    int64_t serial           # no other class of this core, or of a copy of it, has it
     int gpu                  # wants GPUs
     int min_nodes
     int max_nodes            # 0: no upper bound, as few as hold it
@@ -115,6 +116,7 @@ cdef struct Req:
     int64_t refused_from     # refused for this duration and longer
     int refused_by_plan
     int32_t refused_at       # number of starts when that was found
+    int64_t refused_freed    # book.freed when that was found
     # answers that hold until nodes change
     int64_t possible_version
     int possible
@@ -154,6 +156,7 @@ cdef struct Head:
     int32_t req
     int32_t first            # its shares in Cluster.planned
     int32_t n
+    int32_t fresh            # made by the last pass
 
 cdef struct Entry:
     int64_t priority
@@ -166,6 +169,7 @@ cdef enum:
     SLOTS = 2048           # of a skyline, at most
     FORWARD = 1            # reservations of the last pass may only move forward
     HOLD = 2               # ... stay as they are
+    QUICK = 3              # ... stand, but their jobs start before if that delays no other
     BASES = 32             # heaps that classes begin with
     TRIES = 200            # events that a request is tried at whose parts alone would fit
 
@@ -190,15 +194,17 @@ cdef struct Book:
     int64_t step             # ends are rounded up to multiples of it, from now on
     int64_t window           # nothing is planned to start later than so long from now
     int64_t min_priority     # jobs below it get no reservation
+    int tier_bits            # > 0: only so many low bits of a priority count there
     int64_t per_user         # reservations, 0: any number
     int64_t per_partition
     int64_t now
-    int keep                 # FORWARD, HOLD or 0: reservations are made anew
+    int keep                 # FORWARD, HOLD, QUICK, or 0: reservations are made anew
     Head* old                # them
     int64_t old_cap
     int n_old
     Share* shares            # and what they keep
     int64_t shares_cap
+    int64_t n_shares
     Seg* segs
     int64_t segs_cap
     int32_t n_segs
@@ -217,11 +223,23 @@ cdef struct Book:
     int n_slots
     int64_t slot             # seconds
     Sky* sky                 # per partition bit + 1
+    int busy                 # reservations go to nodes in use first
+    int64_t per_pair         # reservations of a user in a partition, 0: any number
+    int64_t per_array        # of tasks of an array, -1: any number
+    int64_t min_age          # seconds that a job must have been ready before it gets one
+    int per_unit             # no more of a unit than may start of it
+    int64_t depth            # jobs of a partition that are looked at, 0: any number
+    int64_t freed            # jobs that started before their reservation, in this pass
+    int replans              # reservations made by a quick pass
+    int closed               # nothing may start any more in this pass
+    Map tally                # reservations of pairs, arrays and units in this pass
     int32_t* users           # reservations of each user in this pass
     int64_t users_cap
     int32_t parts[MAX_BITS + 1]
+    int32_t looked[MAX_BITS + 1]   # jobs of each partition tested
     int64_t n_exact
 
+# What is added here or above: copy.pxi copies it (a pointer forgotten there is freed twice).
 cdef struct Cluster:
     int n
     int words                # of a bitmap over nodes
@@ -284,6 +302,7 @@ cdef struct Cluster:
     Req* reqs
     int64_t reqs_cap
     int n_reqs
+    int64_t req_serial       # the last one given
     # the answer of the last placement
     Share* out
     int n_out
@@ -315,9 +334,11 @@ cdef struct Cluster:
     int64_t* q_order
     int64_t* q_limit
     int64_t* q_ready
+    int64_t* q_array         # its array; -1: none
+    int64_t* q_since         # since when it waits, for min_age
     int64_t* q_at            # when it will start, as far as a plan says; 0: not known
     int32_t* q_user
-    int32_t* q_old           # its reservation of the last pass in book.old; -1: none
+    int32_t* q_old           # its reservation of the last pass in book.old; -1: none; -2 - it: lost
     int32_t* q_req
     int32_t* q_group
     int32_t* q_unit

@@ -296,14 +296,30 @@ def plan_options(draw: st.DrawFn) -> dict[str, Any]:
         "resolution": draw(st.sampled_from([1, 7, 60])),
         "window": draw(st.sampled_from([1000, 1000, 100])),
     }
-    out["keep"] = draw(st.integers(0, 2))
-    odd = draw(st.integers(0, 9))
+    out["keep"] = draw(st.integers(0, 3))
+    if out["keep"] == _core.STAND:
+        out["plan_jobs"] = 0
+    odd = draw(st.integers(0, 14))
     if odd == 0:
         out["min_priority"] = 1
     elif odd == 1:
         out["max_user"] = 1
     elif odd == 2:
         out["max_partition"] = 1
+    elif odd == 3:
+        out["max_user_partition"] = 1
+    elif odd == 4:
+        out["max_array"] = draw(st.integers(0, 1))
+    elif odd == 5:
+        out["one_per_unit"] = True
+    elif odd == 6:
+        out["min_age"] = 50
+    elif odd == 7:
+        out["busy_first"] = True
+    elif odd == 8:
+        out["partition_depth"] = 2
+    elif odd == 9:
+        out |= {"tier_bits": 1, "min_priority": 1}
     return out
 
 
@@ -328,6 +344,7 @@ def passes(
     keys: list[int] = []
     key = 0
     now = 100
+    adopted = None
     for _ in range(data.draw(st.integers(1, 4))):
         for _ in range(data.draw(st.integers(3, 12))):
             req, number = data.draw(st.sampled_from(reqs))
@@ -338,6 +355,8 @@ def passes(
                 "limit_s": data.draw(st.sampled_from([60, 10, 30, 200, 0])),
             }
             row["user"] = data.draw(st.integers(-1, 1))
+            row["array"] = data.draw(st.integers(-1, 1))
+            row["since"] = data.draw(st.sampled_from([0, 90, 130]))
             odd = data.draw(st.integers(0, 11))
             if odd == 11:
                 row["ready_at"] = 150
@@ -357,6 +376,10 @@ def passes(
             gone = data.draw(st.sampled_from(waiting))
             core.queue_remove(gone)
             twin.queue_remove(gone)
+        if adopted is not None:
+            assert core.adopt_plan(adopted[0]) == twin.adopt_plan(adopted[1])
+            assert core.reservations() == twin.planned
+            adopted = None
         bounds = data.draw(st.sampled_from([(0, 0), (0, 0), (2, 0), (0, 3)]))
         options = data.draw(plan_options()) if conservative else {}
         plan = core.schedule(now, *bounds, **options)
@@ -376,6 +399,12 @@ def passes(
         core.check()
         surveys(data, both, reqs, now)
         keys += [start.key for start in plan.starts]
+        if conservative and data.draw(st.booleans()):
+            # A plan that is made while things go on.
+            adopted = core.copy(), twin.copy()
+            what = data.draw(plan_options()) | {"plan_jobs": 100, "keep": 0}
+            adopted[0].run_plan(now, **what)
+            adopted[1].schedule(now, **what)
         for _ in range(data.draw(st.integers(0, 3))):
             disturb(data, both, classes, keys, len(cluster))
         now += data.draw(st.sampled_from([1, 20, 60]))
