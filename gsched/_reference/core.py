@@ -116,10 +116,9 @@ class Core(Quick):
                 verdict = _core.BEGIN
             elif any(g >= 0 and self.groups[g] <= 0 for g in (job.group, job.unit)):
                 verdict = _core.GROUP
-            elif max_test and tested >= max_test:
-                verdict = _core.UNTESTED
-                self.stay(job)
-            elif partition_depth and depths[partition] >= partition_depth:
+            elif (max_test and tested >= max_test) or (
+                partition_depth and depths[partition] >= partition_depth
+            ):
                 verdict = _core.UNTESTED
                 self.stay(job)
             else:

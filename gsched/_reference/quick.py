@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 from gsched import _core
 from gsched._core import Reservation, Start
@@ -190,7 +191,7 @@ class Quick(Surveys):
         return len(self.planned)
 
 
-def options(quick: bool, plan_jobs: int, **given: int | bool | None) -> Options:
+def options(quick: bool, plan_jobs: int, **given: Any) -> Options:
     """What the arguments of schedule() say."""
     low = given.pop("min_priority")
     return replace(

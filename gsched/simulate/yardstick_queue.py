@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gsched import _core
 from gsched.simulate.yardstick_fgd import YardstickError
@@ -84,7 +85,7 @@ def simulate(gpus: int, jobs: list[Job], policy: str, order: str) -> None:
     until: dict[int, int] = {}
     came = 0
     wake = NEVER
-    options = {"plan_jobs": len(jobs), "resolution": 1, "window": WINDOW}
+    options: dict[str, Any] = {"plan_jobs": len(jobs), "resolution": 1, "window": WINDOW}
     while came < len(jobs) or ends or len(core):
         now = min(
             jobs[came].submit if came < len(jobs) else NEVER,
