@@ -45,6 +45,8 @@ cdef int state_copy(Cluster* c, State* d, State* s) noexcept nogil:
     bad |= dup(<void**>&o.usable, c.n, c.n, 1)
     bad |= dup(<void**>&o.nfree, c.n, c.n, 1)
     bad |= dup(<void**>&o.nisland, c.n, c.n, 1)
+    bad |= dup(<void**>&o.room, GRID * (<int64_t>c.topo.n_units + 1),
+               GRID * (<int64_t>c.topo.n_units + 1), sizeof(int32_t))
     bad |= dup(<void**>&o.count, GRID * GRID, GRID * GRID, sizeof(int32_t))
     o.bucket = <uint64_t**>calloc(GRID * GRID, sizeof(uint64_t*))
     if o.bucket == NULL:
@@ -85,6 +87,34 @@ cdef int work_copy(Work* w) noexcept nogil:
     bad |= dup(<void**>&w.level, LEVELS, LEVELS, sizeof(int64_t))
     bad |= dup(<void**>&w.masks, w.n_layouts * n, w.n_layouts * n, sizeof(uint64_t))
     bad |= dup(<void**>&w.fill, units, units, sizeof(int64_t))
+    return bad
+
+
+cdef int topo_copy(Cluster* c, Topo* t) noexcept nogil:
+    cdef int64_t n = c.n, m = <int64_t>t.n_units + 1, below = 1
+    cdef int bad = 0
+    if t.high != NULL and t.n_units:
+        below = t.high[t.n_units - 1] + 1
+    bad |= dup(<void**>&t.leaf, n, n, sizeof(int32_t))
+    bad |= dup(<void**>&t.up, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.level, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.low, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.high, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.below, below, below, sizeof(int32_t))
+    bad |= dup(<void**>&t.first, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.members, n, n, sizeof(int32_t))
+    bad |= dup(<void**>&t.loaded, m, m, sizeof(int64_t))
+    bad |= dup(<void**>&t.start, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.count, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.held, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.own, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.used, m, m, sizeof(int64_t))
+    bad |= dup(<void**>&t.head, n + 1, n + 1, sizeof(int32_t))
+    bad |= dup(<void**>&t.next, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.chosen, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.part, m, m, sizeof(int32_t))
+    bad |= dup(<void**>&t.pick, n, 0, sizeof(int32_t))
+    bad |= dup(<void**>&t.sort, 2 * n + 4 * m, 0, sizeof(Entry))
     return bad
 
 
@@ -240,6 +270,7 @@ cdef int cluster_copy(Cluster* d, Cluster* s) noexcept nogil:
     bad |= filters_copy(d)
     bad |= reqs_copy(d)
     bad |= work_copy(&d.work)
+    bad |= topo_copy(d, &d.topo)
     bad |= book_fresh(&d.book)
     bad |= map_copy(&d.by_key, &s.by_key)
     bad |= map_copy(&d.q_by_key, &s.q_by_key)
@@ -252,6 +283,10 @@ cdef int cluster_copy(Cluster* d, Cluster* s) noexcept nogil:
     if s.then.took != NULL and not bad:
         d.then.took = <uint16_t*>calloc(<size_t>d.n * MAX_GPUS, sizeof(uint16_t))
         if d.then.took == NULL:
+            bad = -1
+    if s.then.room != NULL and not bad:
+        d.then.room = <int32_t*>calloc(GRID * (<size_t>d.topo.n_units + 1), sizeof(int32_t))
+        if d.then.room == NULL:
             bad = -1
     return bad
 

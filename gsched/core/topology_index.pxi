@@ -5,7 +5,7 @@ cdef void topo_free(Topo* t) noexcept nogil:
     free(t.leaf); free(t.up); free(t.level); free(t.low); free(t.high); free(t.below)
     free(t.first); free(t.members); free(t.loaded); free(t.start); free(t.count); free(t.used)
     free(t.own); free(t.head); free(t.next); free(t.chosen); free(t.part); free(t.pick)
-    free(t.sort)
+    free(t.sort); free(t.held)
     memset(t, 0, sizeof(Topo))
 
 

@@ -284,10 +284,13 @@ def test_a_plan_of_another_core_is_refused() -> None:
 
 def test_every_array_of_the_core_is_copied() -> None:
     """A pointer that copy.pxi forgets would be shared by two cores, and freed twice."""
-    text = "".join((CORE / name).read_text() for name in ("types.pxi", "links.pxi", "work.pxi", "rare_types.pxi"))
+    text = "".join(
+        (CORE / name).read_text()
+        for name in ("types.pxi", "links.pxi", "work.pxi", "rare_types.pxi", "topology_types.pxi")
+    )
     copied = (CORE / "copy.pxi").read_text()
     missing = []
-    for name in ("State", "Filter", "Req", "Cluster", "Links", "Work", "Rare", "Variant"):
+    for name in ("State", "Filter", "Req", "Cluster", "Links", "Work", "Rare", "Variant", "Topo"):
         body = text.split(f"cdef struct {name}:")[1].split("\ncdef ")[0]
         fields = re.findall(r"^    \w+(?: \w+)?\*+ (\w+)", body, re.M)
         assert fields, name
