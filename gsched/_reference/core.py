@@ -224,7 +224,7 @@ class Core(Quick):
             job.start = book.lay(want, duration)
             return False
         book.exact += 1
-        last = book.now + (2 * YEAR if first else book.options.window)
+        last = book.now + (max(book.window_s, 2 * YEAR) if first else book.window_s)
         promise = self.kept.get(job.key)
         if promise is not None:
             last = min(last, promise.at - 1)

@@ -107,7 +107,7 @@ class Quick(Surveys):
             return
         self.replans += 1
         want = self.requests[job.req]
-        found = self.search(job, want, book, book.now + 2 * YEAR)
+        found = self.search(job, want, book, book.now + max(book.window_s, 2 * YEAR))
         if found is None:
             return
         at, rows = found
@@ -130,7 +130,9 @@ class Quick(Surveys):
             return False
         self.replans += 1
         job.start = 0
-        found = self.search(job, want, book, book.now + (2 * YEAR if first else book.window_s))
+        found = self.search(
+            job, want, book, book.now + (max(book.window_s, 2 * YEAR) if first else book.window_s)
+        )
         if found is None:
             return False
         at, rows = found

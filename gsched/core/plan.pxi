@@ -219,7 +219,8 @@ cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration, int first) noexcep
     partition. Cost: nodes for each time tried."""
     cdef Book* b = &c.book
     cdef Filter* fl = &c.filters[r.filter]
-    cdef int64_t at = b.now, last = b.now + (2 * YEAR if first else b.window), e, need_t = 0, need_g = 0
+    cdef int64_t at = b.now, e, need_t = 0, need_g = 0
+    cdef int64_t last = b.now + (lmax(b.window, 2 * YEAR) if first else b.window)
     cdef int lower, upper, want, k, keep, tries = 0, ok
     filter_refresh(c, fl)
     want = bounds(c, r, &lower, &upper)
