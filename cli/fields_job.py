@@ -265,7 +265,7 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
             F("", ("RestartCnt",), "RESTART_COUNT", lambda v: str(v.job.restarts)),
             F("Y", ("SchedNodes",), "SCHEDNODES", lambda v: or_null(v.expected_nodes)),
             F("z", ("SCT",), "S:C:T", _sct),
-            F("", ("SegmentSize",), "SEGMENT_SIZE", lambda v: "0"),
+            F("", ("SegmentSize",), "SEGMENT_SIZE", lambda v: str(v.job.spec.shape.segment)),
             F("", ("SiblingsActive",), "ACTIVE_SIBLINGS", lambda v: "N/A"),
             F("", ("SiblingsActiveRaw",), "ACTIVE_SIBLINGS_RAW", lambda v: "N/A"),
             F("", ("SiblingsViable",), "VIABLE_SIBLINGS", lambda v: "N/A"),

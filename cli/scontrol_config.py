@@ -105,6 +105,7 @@ def _known(
         ("StateSaveLocation", config.state_save_location),
         ("TaskPlugin", words(config.task_plugin)),
         ("TmpFS", config.tmp_fs),
+        ("TopologyParam", words(config.topology_param)),
         ("TopologyPlugin", config.topology_plugin),
         ("UnkillableStepTimeout", seconds(config.unkillable_step_timeout)),
     ]

@@ -93,6 +93,8 @@ def job_lines(view: JobView, env: Mapping[str, str], now: float, detail: int) ->
         if text:
             lines.append(f"{name}={text}")
     lines += [f"StdErr={view.std_err}", f"StdIn={view.std_in}", f"StdOut={view.std_out}"]
+    if spec.switches:
+        lines.append(f"Switches={spec.switches}@{duration(spec.switch_wait)}")
     if spec.spread:
         lines.append("SpreadJob=Yes")
     if shape.gres_binding == 1:

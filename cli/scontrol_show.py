@@ -33,7 +33,7 @@ ENTITIES: dict[str, tuple[int, str]] = {
     "reservations": (1, "reservation"),
     "reservationname": (1, "reservation"),
     "steps": (2, "step"),
-    "topology": (1, "nothing"),
+    "topology": (1, "topology"),
 }
 
 
@@ -81,6 +81,8 @@ def show(
         return hostlist(what, streams, kind == "hostlistsorted")
     if kind == "step":
         return _steps(what, env, reader, layout, streams)
+    if kind == "topology":
+        return _topology(what, env, reader, streams)
     if kind == "licenses":
         return _licenses(what, reader, streams, one_line)
     texts = {
@@ -93,6 +95,27 @@ def show(
     if kind == "aliases" and what is not None:
         streams.stdout.write(f"{what}\n")
     streams.stdout.write(texts.get(kind, ""))
+    return 0
+
+
+# ---- topology --------------------------------------------------------------------------------
+
+
+def _topology(what: str | None, env: Mapping[str, str], reader: Reader, streams: Streams) -> int:
+    from gsched import topology
+    from gsched.hostlist import HostlistError
+
+    try:
+        lines = topology.show(cluster_config(reader, NAME), what)
+    except HostlistError:
+        lines = None
+    if lines is None:
+        error(streams, NAME, f"Topology information contains no switch or node named {what}")
+        return 0
+    longest = env.get("SLURM_TOPO_LEN", "")
+    for line in lines:
+        streams.stdout.write(line[: int(longest)] if longest.isdecimal() else line)
+        streams.stdout.write("\n")
     return 0
 
 

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from gsched import topology
 from gsched.config import Config
 from gsched.hostlist import compress
 from gsched.model import Job, NodeAlloc
@@ -316,6 +317,7 @@ def job_variables(job: Job, index: int, config: Config, now: int) -> dict[str, s
     start = job.start_time or now
     job_id = str(job.id)
     count = str(len(job.alloc))
+    address, pattern = topology.address(config, part.node)
     result = {
         **_LAUNCHERS,
         "ENVIRONMENT": "BATCH",
@@ -349,8 +351,8 @@ def job_variables(job: Job, index: int, config: Config, now: int) -> dict[str, s
         "SLURM_PROCID": "0",
         "SLURM_STEPID": "-5",
         "SLURM_STEP_ID": "-5",
-        "SLURM_TOPOLOGY_ADDR": part.node,
-        "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
+        "SLURM_TOPOLOGY_ADDR": address,
+        "SLURM_TOPOLOGY_ADDR_PATTERN": pattern,
     }
     for name, value in (
         ("SLURM_JOB_ACCOUNT", spec.account),

@@ -125,6 +125,7 @@ class Options(msgspec.Struct):
     contiguous: bool = False
     spread_job: bool = False
     use_min_nodes: bool = False
+    segment: int = 0
     switches: int = 0
     switch_wait: int = 0
     licenses: str = ""
@@ -182,6 +183,7 @@ _OF_ONE_COMPONENT = (
     *("tres_per_task", "cpus_per_gpu", "sockets_per_node", "cores_per_socket"),
     *("threads_per_core", "core_spec", "thread_spec", "shared", "constraint", "prefer"),
     *("batch_features", "nodelist", "nodefile", "contiguous", "spread_job", "use_min_nodes"),
+    "segment",
     *("switches", "switch_wait", "licenses", "network", "gpu_bind", "gpu_freq", "tres_bind"),
     *("gres_flags", "mail_type", "mail_user"),
 )
@@ -373,6 +375,9 @@ def _shape(options: Options, warnings: list[str]) -> Shape:
         cpus_per_gpu=options.cpus_per_gpu,
         tmp_disk_mb=options.tmp,
         contiguous=options.contiguous,
+        spread=options.spread_job,
+        use_min_nodes=options.use_min_nodes,
+        segment=options.segment,
         sockets_per_node=options.sockets_per_node,
         cores_per_socket=options.cores_per_socket,
         threads_per_core=options.threads_per_core,

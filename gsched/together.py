@@ -14,6 +14,7 @@ from typing import Any
 
 from gsched import _core
 from gsched.forecast import Wanted, place_all
+from gsched.topology import Network
 
 #: heterogeneous jobs that are tried in one pass; the rest waits behind them
 MOST_TRIED = 64
@@ -94,6 +95,8 @@ class Together:
         self._nodes: list[dict[str, Any]] = [{} for _ in range(n_nodes)]
         self._classes: dict[int, tuple[list[list[int]], list[int]]] = {}
         self._version = 0
+        #: where the nodes are
+        self.network = Network()
         #: cores with the same nodes and no jobs: (version, core); all nodes up, as they are
         self._whole: tuple[int, _core.Core] | None = None
         self._up: tuple[int, _core.Core] | None = None
@@ -300,6 +303,9 @@ class Together:
             assert found == number, f"link class {number} came out as {found}"
         for node, description in enumerate(self._nodes):
             core.set_node(node, usable=usable(node), **description)
+        if self.network:
+            net = self.network
+            core.set_topology(net.leaves, net.parents, sizes=net.sizes, optional=net.optional)
         return core
 
 

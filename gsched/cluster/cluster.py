@@ -98,6 +98,7 @@ class Cluster:
     def schedule(self, now: int, max_starts: int, max_test: int = 0) -> Plan:
         """One pass: what starts now (already set aside under each job), and which verdicts
         changed. Cost: see Core.schedule, and ~1 us for each start and changed verdict."""
+        self._queue.loosen(now)
         queue = self._together if len(self._together) else self._core
         if len(self._licenses):
             blocked = self._licenses.blocked(now)
@@ -120,7 +121,7 @@ class Cluster:
         return Plan(
             starts=starts,
             verdicts=verdicts,
-            wake_at=self._queue.next_begin(),
+            wake_at=self._queue.next_wake(),
             complete=not decided.more and not len(self._verdicts),
         )
 

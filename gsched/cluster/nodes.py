@@ -10,6 +10,7 @@ from gsched.bits import bits, symmetric
 from gsched.config import Config, NodeConfig
 from gsched.model import Node, NodeAlloc
 from gsched.together import Together
+from gsched.topology import blocks, network
 
 #: kinds of nodes (links and NUMA domains) whose words for the core are kept
 KINDS = 4096
@@ -42,6 +43,14 @@ class Nodes:
         #: links and NUMA domains as nodes report them -> the same as the core has them: a large
         #: cluster has few kinds of nodes
         self._wirings: dict[object, tuple[int, list[list[int]], list[int]]] = {}
+        #: "tree", "block", or "" where the network is not known
+        self.network = ("block" if blocks(config) else "tree") if config.switches else ""
+        if self.network:
+            units = network(config)
+            core.set_topology(
+                units.leaves, units.parents, sizes=units.sizes, optional=units.optional
+            )
+            together.network = units
         for conf in config.nodes.values():
             self.free_cpus.append((1 << conf.cpus) - 1)
             for feature in conf.features:

@@ -10,9 +10,10 @@ from gsched.cluster.requests import Requests
 from gsched.config import Config
 from gsched.licenses import LicenseError, Licenses
 from gsched.licenses import parse as parse_licenses
-from gsched.model import Hold, Job
+from gsched.model import Hold, Job, Shape
 from gsched.taskset import TaskSet
 from gsched.together import Component, Row, Together
+from gsched.topology import switch_wait
 
 #: rows of the queue for the tasks of one array: so many of them may start in one pass
 ARRAY_ROWS = 128
@@ -54,6 +55,10 @@ class Queue:
         self._spare_groups: list[int] = []
         #: begin times to come
         self._begins: list[int] = []
+        #: jobs that wait for few leaf switches: (until when, job id); job id -> that and its shape
+        self._switch_ends: list[tuple[int, int]] = []
+        self._switch_jobs: dict[int, tuple[int, Shape]] = {}
+        self._by_switches = nodes.network == "tree"
 
     def new_key(self) -> int:
         """A key that no row and no allocation of the core has."""
@@ -74,9 +79,10 @@ class Queue:
         if len(partitions) > 1:
             # A pass may find room for it in each of them: it starts once.
             unit = self._unit[job.id] = self._new_group(tasks)
+        switches = self._wait_for_switches(job)
         for partition in partitions:
             try:
-                req = self._requests_of.acquire(job.spec.shape, partition)
+                req = self._requests_of.acquire(job.spec.shape, partition, switches)
             except (ValueError, KeyError):
                 # The configuration changed under the job: it waits, and says why.
                 req = int(self._core.request())
@@ -130,6 +136,39 @@ class Queue:
             self._together.add(job.het_job_id, job.het_size, component)
         if job.spec.licenses and not parked:
             self._queue_licenses(job, free_rows)
+
+    def _wait_for_switches(self, job: Job) -> int:
+        """On how many leaf switches it may lie, from now on until it has waited long enough for
+        them; 0: any number. Components of a heterogeneous job are only placed by preference."""
+        count = job.spec.switches
+        if not count or not self._by_switches or job.het_job_id or not job.eligible_time:
+            return 0
+        end = job.eligible_time + switch_wait(job.spec.switch_wait, self._config)
+        heapq.heappush(self._switch_ends, (end, job.id))
+        self._switch_jobs[job.id] = end, job.spec.shape
+        return count
+
+    def loosen(self, now: int) -> None:
+        """Lets jobs that have waited long enough for few switches lie on any number. Cost: the
+        rows of those jobs."""
+        while self._switch_ends and self._switch_ends[0][0] <= now:
+            end, job_id = heapq.heappop(self._switch_ends)
+            known, shape = self._switch_jobs.get(job_id, (0, None))
+            if shape is None or known != end:
+                continue
+            del self._switch_jobs[job_id]
+            before = self._requests[job_id]
+            after: list[tuple[str, int]] = []
+            for partition, _ in before:
+                try:
+                    after.append((partition, self._requests_of.acquire(shape, partition)))
+                except (ValueError, KeyError):
+                    after.append((partition, int(self._core.request())))
+            self._requests[job_id] = after
+            for key in self.keys(job_id):
+                self._core.queue_update(key, req=self.request_of(job_id, key))
+            for _, req in before:
+                self._core.drop_request(req)
 
     def _queue_licenses(self, job: Job, rows: list[int]) -> None:
         try:
@@ -194,6 +233,7 @@ class Queue:
                 self._core.queue_remove(key)
         self.parked.pop(job_id, None)
         self._named.pop(job_id, None)
+        self._switch_jobs.pop(job_id, None)
         self._together.remove(job_id)
         self._licenses.remove(job_id)
         self._limit.pop(job_id, None)
@@ -231,16 +271,20 @@ class Queue:
         return group
 
     def due(self, now: int) -> bool:
-        """Whether a begin time has come since the last call."""
-        due = False
+        """Whether a begin time has come since the last call, or a job has waited long enough for
+        its switches."""
+        due = bool(self._switch_ends) and self._switch_ends[0][0] <= now
         while self._begins and self._begins[0] <= now:
             heapq.heappop(self._begins)
             due = True
         return due
 
-    def next_begin(self) -> int:
-        """The next begin time to come; 0: none."""
-        return self._begins[0] if self._begins else 0
+    def next_wake(self) -> int:
+        """The next begin time or end of a wait for switches to come; 0: none."""
+        times = [self._begins[0]] if self._begins else []
+        if self._switch_ends:
+            times.append(self._switch_ends[0][0])
+        return min(times, default=0)
 
     def first_row(self, job_id: int) -> int:
         """The row that speaks for the job: the first that has not been started."""

@@ -22,6 +22,9 @@ _NOTES = {
     "memory": "Memory specification can not be satisfied",
 }
 
+#: what a shape says of several nodes together
+_OF_SEVERAL = ("min_nodes", "max_nodes", "ntasks", "gpus_total", "segment", "contiguous")
+
 
 class Requests:
     """Shapes and partitions as request classes of the core."""
@@ -38,9 +41,13 @@ class Requests:
         """The same, but for the partitions' states."""
         self._config = config
 
-    def acquire(self, shape: Shape, partition: str) -> int:
-        """The core's request class for a shape in a partition. ValueError for what cannot be."""
-        return int(self._core.request(**self.words(shape, partition)))
+    def acquire(self, shape: Shape, partition: str, switches: int = 0) -> int:
+        """The core's request class for a shape in a partition, on at most so many leaf switches
+        (0: any number). ValueError for what cannot be."""
+        words = self.words(shape, partition)
+        if switches:
+            return int(self._core.request(**words, switches=switches))
+        return int(self._core.request(**words))
 
     def words(self, shape: Shape, partition: str) -> dict[str, Any]:
         """The arguments of Core.request. Cost: a look-up, for a shape seen before."""
@@ -105,6 +112,10 @@ class Requests:
             "policy": nodepolicy.chosen(part, self._config),
             **({} if exclusive or not shape.share else self._parts(shape)),
             "nodelist": tuple(include),
+            "contiguous": shape.contiguous,
+            "spread": shape.spread,
+            "use_min_nodes": shape.use_min_nodes,
+            "segment": shape.segment if self._nodes.network == "block" else 0,
             "exclude": tuple(self._nodes.index[n] for n in shape.exclude if n in self._nodes.index),
         }
         return words | rare_words(shape, self._nodes, words)
@@ -162,7 +173,7 @@ class Requests:
             **{
                 name: getattr(shape, name)
                 for name in shape.__struct_fields__
-                if name not in ("min_nodes", "max_nodes", "ntasks", "gpus_total")
+                if name not in _OF_SEVERAL
             },
             min_nodes=1,
             ntasks=min(1, shape.ntasks),

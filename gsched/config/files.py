@@ -1,4 +1,4 @@
-"""cgroup.conf and topology.conf."""
+"""cgroup.conf."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from gsched.config import values
 from gsched.config.lexer import Line, Pair
-from gsched.config.types import Cgroup, Switch
+from gsched.config.types import Cgroup
 
 
 def _plugin(pair: Pair) -> str:
@@ -62,61 +62,3 @@ def parse_cgroup(lines: Iterable[Line]) -> tuple[Cgroup, dict[str, str]]:
             else:
                 raise pair.error(f'"{pair.key}" is not a key of cgroup.conf')
     return Cgroup(**found), ignored
-
-
-def parse_topology(
-    lines: Iterable[Line], nodes: Iterable[str]
-) -> tuple[tuple[Switch, ...], dict[str, str]]:
-    """topology.conf: switches (tree) and blocks, and its keys without effect.
-
-    Every node and child switch must exist; the switches form a forest.
-    """
-    defined = set(nodes)
-    found: dict[str, Switch] = {}
-    places: dict[str, Pair] = {}
-    ignored: dict[str, str] = {}
-    for line in lines:
-        first = line.first
-        if first.name == "blocksizes":
-            ignored[first.key] = f"{first.file}:{first.line}"
-            continue
-        if first.name not in {"switchname", "blockname"}:
-            raise first.error(f'"{first.key}" is not a key of topology.conf')
-        if first.value in found:
-            raise first.error(f'duplicate {first.key} "{first.value}"')
-        children: dict[str, tuple[str, ...]] = {"nodes": (), "switches": ()}
-        for pair in line.pairs[1:]:
-            if pair.name in children:
-                children[pair.name] = tuple(values.hosts(pair))
-                places[f"{first.value} {pair.name}"] = pair
-            elif pair.name == "linkspeed":
-                ignored[pair.key] = f"{pair.file}:{pair.line}"
-            else:
-                raise pair.error(f'"{pair.key}" is not a key of topology.conf')
-        for name in children["nodes"]:
-            if name not in defined:
-                raise first.error(f'{first.key} {first.value}: node "{name}" is not defined')
-        if not children["nodes"] and not children["switches"]:
-            raise first.error(f"{first.key} {first.value}: neither Nodes nor Switches is given")
-        block = first.name == "blockname"
-        found[first.value] = Switch(name=first.value, block=block, **children)
-    _check_tree(found, places)
-    return tuple(found.values()), ignored
-
-
-def _check_tree(found: dict[str, Switch], places: dict[str, Pair]) -> None:
-    """Children exist, have one parent, and no switch is below itself."""
-    parent: dict[str, str] = {}
-    for switch in found.values():
-        for child in switch.switches:
-            pair = places[f"{switch.name} switches"]
-            if child not in found:
-                raise pair.bad(f'switch "{child}" is not defined')
-            if child in parent:
-                raise pair.bad(f'switch "{child}" is below {parent[child]} already')
-            parent[child] = switch.name
-            above: str | None = switch.name
-            while above is not None:
-                if above == child:
-                    raise pair.bad(f'switch "{child}" is below itself')
-                above = parent.get(above)

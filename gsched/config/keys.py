@@ -203,6 +203,7 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "statesavelocation": ("state_save_location", _needed_path),
     "taskplugin": ("task_plugin", _task_plugins),
     "tmpfs": ("tmp_fs", _needed_path),
+    "topologyparam": ("topology_param", values.words),
     "topologyplugin": ("topology_plugin", _plugin("topology", "topology/flat")),
     "unkillablesteptimeout": ("unkillable_step_timeout", _bounded(0, 65533)),
     # gsched's own
@@ -274,7 +275,7 @@ _WITHOUT_EFFECT = """
     SlurmdPlugstack SlurmdSyslogDebug SlurmSchedLogFile SlurmSchedLogLevel SrunEpilog
     SrunPortRange SrunProlog StepMgrParameters SuspendExcNodes SuspendExcParts SuspendExcStates
     SuspendProgram SuspendRate SuspendTime SuspendTimeout SwitchName SwitchParameters SwitchType
-    TaskEpilog TaskPluginParam TaskProlog TCPTimeout TLSParameters TLSType TopologyParam
+    TaskEpilog TaskPluginParam TaskProlog TCPTimeout TLSParameters TLSType
     TrackWCKey TreeWidth UnkillableStepProgram UrlParserType UsePAM UseSpecResources VSizeFactor
     WaitTime X11Parameters
 """

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gsched.config import files, gres, keys
+from gsched.config import files, gres, keys, topology
 from gsched.config.errors import ConfigError
 from gsched.config.lexer import Lexer, Line, Pair, ReadFile
 from gsched.config.locate import find_slurm_conf
@@ -191,8 +191,8 @@ def _assemble(
     ignored.update(more)
     cgroup, more = files.parse_cgroup(lines("cgroup.conf"))
     ignored.update(more)
-    switches, more = files.parse_topology(lines("topology.conf"), nodes.nodes)
-    ignored.update(more)
+    plugin = known.fields.get("topology_plugin", "")
+    network = topology.parse_topology(lines("topology.conf"), nodes.nodes, plugin)
     config = Config(
         path=path,
         checksum=f"{checksum:08x}",
@@ -200,9 +200,15 @@ def _assemble(
         partitions=partitions.partitions,
         gres=gres_lines,
         cgroup=cgroup,
-        switches=switches,
+        switches=network.switches,
+        block_sizes=network.block_sizes,
         ignored=ignored,
-        warnings=(*known.warnings, *nodes.warnings, *partitions.warnings),
+        warnings=(
+            *known.warnings,
+            *nodes.warnings,
+            *partitions.warnings,
+            *network.warnings,
+        ),
         raw=known.raw,
         **known.fields,
     )

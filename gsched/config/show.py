@@ -225,7 +225,7 @@ TCPTimeout=2|% sec
 TLSParameters=(null)
 TLSType=tls/none
 TmpFS
-TopologyParam=(null)
+TopologyParam
 TopologyPlugin
 TrackWCKey=no|yesno
 TreeWidth=16
@@ -370,6 +370,7 @@ _COMPUTED: dict[str, Callable[[Config], object]] = {
     "StateSaveLocation": lambda c: c.state_save_location,
     "TaskPlugin": lambda c: _joined(tuple(p for p in c.task_plugin if p != "task/none")),
     "TmpFS": lambda c: c.tmp_fs,
+    "TopologyParam": lambda c: _joined(c.topology_param),
     "TopologyPlugin": lambda c: c.topology_plugin,
     "UnkillableStepTimeout": lambda c: _seconds(c.unkillable_step_timeout),
 }

@@ -200,6 +200,8 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
     block: bool = False
+    #: of no meaning but to whoever looks at it
+    link_speed: int = 1
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,6 +310,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     job_submit_plugins: tuple[str, ...] = ()
     mail_prog: str = "/bin/mail"
     topology_plugin: str = "topology/flat"
+    topology_param: tuple[str, ...] = ()
 
     # ---- gsched's own
     #: library to load as NVML ("" the system's); may hold %n
@@ -325,7 +328,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     partitions: dict[str, PartitionConfig] = {}
     gres: tuple[GresLine, ...] = ()
     cgroup: Cgroup = Cgroup()
+    #: of the topology plugin in force, in the order of the file
     switches: tuple[Switch, ...] = ()
+    #: topology/block: nodes that blocks are for, then groups of them, then groups of these
+    block_sizes: tuple[int, ...] = ()
     #: known keys that have no effect here: name -> "file:line"; the daemons name them once
     ignored: dict[str, str] = {}
     #: sentences for the log: accepted, but not as written

@@ -17,6 +17,7 @@ from gsched.ledger import depend
 from gsched.ledger.submit import BASIC_PRIORITY, effective_limit
 from gsched.model import Hold, Job, JobState
 from gsched.model.mailtype import MAIL_WORDS
+from gsched.topology import switch_wait
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -331,13 +332,15 @@ def _exclusive(edit: Edit, value: str) -> None:
 
 def _switches(edit: Edit, value: str) -> None:
     count, at, wait = value.partition("@")
-    edit.job.spec.switches = _number("Switches", count)
-    if at:
-        edit.job.spec.switch_wait = _seconds("Switches", wait)
+    spec = edit.job.spec
+    spec.switches = _number("Switches", count)
+    asked = _seconds("Switches", wait) if at else spec.switch_wait
+    spec.switch_wait = switch_wait(asked, edit.led.config) if spec.switches else 0
 
 
 def _switch_wait(edit: Edit, value: str) -> None:
-    edit.job.spec.switch_wait = _number("wait-for-switch", value, 0, 1 << 31)
+    asked = _number("wait-for-switch", value, 0, 1 << 31)
+    edit.job.spec.switch_wait = switch_wait(asked, edit.led.config)
 
 
 # ---- how much -----------------------------------------------------------------------------------

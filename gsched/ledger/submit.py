@@ -17,6 +17,7 @@ from gsched.ledger import deadline, depend, jobs
 from gsched.ledger.outcome import Outcome
 from gsched.model import Hold, Job, JobSpec
 from gsched.taskset import TaskSet
+from gsched.topology import switch_wait
 from gsched.wire.messages import Call, Done, Forecast, Refused, SubmitJob
 
 if TYPE_CHECKING:
@@ -233,7 +234,8 @@ def _with_defaults(spec: JobSpec, partition: PartitionConfig, led: Ledger, admin
     if change:
         shape = msgspec.structs.replace(shape, **change)
     priority = spec.priority if admin else None
-    return msgspec.structs.replace(spec, shape=shape, priority=priority)
+    wait = switch_wait(spec.switch_wait, led.config) if spec.switches else 0
+    return msgspec.structs.replace(spec, shape=shape, priority=priority, switch_wait=wait)
 
 
 def default_memory(partition: str, config: Config, gpus: bool) -> dict[str, int]:

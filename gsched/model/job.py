@@ -67,6 +67,11 @@ class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
     one_island: bool = False
     #: --prefer: tried before `features`, which it takes the place of
     prefer: str = ""
+    #: over as many nodes as possible; of a range of node counts the smallest; nodes in groups of so
+    #: many, each within one block (0: no groups)
+    spread: bool = False
+    use_min_nodes: bool = False
+    segment: int = 0
 
 
 class JobSpec(msgspec.Struct, array_like=True, gc=False):

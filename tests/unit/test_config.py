@@ -429,10 +429,6 @@ def test_other_files_errors() -> None:
         'cgroup.conf:1: "maybe" is not a valid value for ConstrainCores'
     )
     assert sentence("", cgroup="Constrain=1").startswith('cgroup.conf:1: "Constrain" is not a key')
-    assert 'node "n" is not defined' in sentence("", topology="SwitchName=s Nodes=n")
-    assert "is below itself" in sentence(
-        "NodeName=n", topology="SwitchName=a Switches=b\nSwitchName=b Switches=a"
-    )
 
 
 def test_autodetect_of_a_node_goes_before_the_global_one() -> None:
@@ -494,4 +490,7 @@ def test_any_text_gives_a_config_or_one_error(text: str, other: str) -> None:
     check({"slurm.conf": text})
     check({"slurm.conf": HEAD + text})
     check({"slurm.conf": HEAD + "NodeName=n[1-3] Gres=gpu:h100:1", "gres.conf": other})
-    check({"slurm.conf": HEAD + "NodeName=n[1-3]", "topology.conf": other, "cgroup.conf": text})
+    check({"slurm.conf": HEAD + "NodeName=n[1-3]", "cgroup.conf": text})
+    for plugin in ("tree", "block"):
+        conf = HEAD + f"TopologyPlugin=topology/{plugin}\nNodeName=n[1-3]"
+        check({"slurm.conf": conf, "topology.conf": other})

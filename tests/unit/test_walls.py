@@ -32,7 +32,7 @@ COMMON = {
         "gres",
         "licenses",
     ),
-    *("patterns", "taskset"),
+    *("patterns", "taskset", "topology"),
 }
 
 #: The arrows of the design; what an arrow's end may import, its start may import too (downward).
