@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from gsched_cli.common import Reader, Streams, error
 from gsched_cli.stop import Stop, asking, cluster_config
+from gsched_cli.text import timestamp
 
 if TYPE_CHECKING:
     from gsched.model.job import Job
+    from gsched.model.why import Why
     from gsched.taskset import TaskSet
 
 NAME = "scontrol"
@@ -183,10 +185,36 @@ def _jobs(
     now = reader.now()
     length = env.get("SLURM_BITSTR_LEN", "")
     bitstr = int(length[:9]) if length.isascii() and length.isdigit() else BITSTR_LEN
+    explained = _explained(jobs, reader) if detail > 1 else {}
     for job in jobs:
         view = JobView(job, rows.verdicts.get(job.id), now, bitstr_len=bitstr)
-        layout.record(job_lines(view, env, now, detail))
+        lines = job_lines(view, env, now, detail)
+        if job.id in explained:
+            from gsched_cli.why_words import record_lines
+
+            why = explained[job.id]
+            place = next(i for i, line in enumerate(lines) if line.startswith("JobState="))
+            lines[place + 1 : place + 1] = record_lines(why, lambda t: timestamp(t, env, now))
+        layout.record(lines)
     return 0
+
+
+def _explained(jobs: Sequence[Job], reader: Reader) -> dict[int, Why]:
+    """The whole verdicts on the first of the jobs that wait, by record."""
+    from gsched.model import JobState
+    from gsched_cli.why import MOST_JOBS, Unexplained, verdicts
+
+    waiting = [job for job in jobs if job.state is JobState.PENDING][:MOST_JOBS]
+    found: dict[int, Why] = {}
+    for job in dict.fromkeys(job.id for job in waiting):
+        record = next(one for one in waiting if one.id == job)
+        text = f"{record.het_job_id}+{record.het_offset}" if record.het_job_id else str(job)
+        try:
+            found[job] = verdicts(reader, [text])[0]
+        except Unexplained:
+            # Of the records more is known than of their reasons.
+            break
+    return found
 
 
 def _as_asked(job: Job, wanted: Sequence[tuple[int, int]]) -> list[Job]:

@@ -133,6 +133,36 @@ class Licenses:
     def free(self, name: str) -> int:
         return self._free.get(name, 0)
 
+    def left_for(self, job_id: int, now: int) -> Counts:
+        """What a waiting job may have of each: free ones that no job ahead of it takes or keeps.
+        Cost: the waiting jobs that want some."""
+        free = dict(self._free)
+        mine = self._waiting.get(job_id)
+        for other_id, job in self._in_order():
+            if other_id == job_id or mine is None:
+                break
+            if job.begin <= now:
+                self._give_out(job, free)
+        return free
+
+    def holders(self, name: str) -> list[tuple[int, int]]:
+        """(job, how many of a licence it holds). Cost: the jobs that hold any."""
+        return [(job_id, held[name]) for job_id, held in self._held.items() if name in held]
+
+    def _in_order(self) -> list[tuple[int, _Waiting]]:
+        return sorted(self._waiting.items(), key=lambda item: (-item[1].priority, item[0]))
+
+    def _give_out(self, job: _Waiting, free: Counts) -> int:
+        """How many of a job's tasks may have what they want; it is taken from `free`."""
+        tasks = max(map(len, job.rows))
+        may = 0
+        for counts in job.choices:
+            starts = min(tasks - may, self._fit(counts, free))
+            for name, count in counts.items():
+                free[name] = free.get(name, 0) - count * starts
+            may += starts
+        return may
+
     @staticmethod
     def _fit(counts: Counts, free: Mapping[str, int]) -> int:
         """How many jobs may have that much each."""
@@ -144,17 +174,10 @@ class Licenses:
         free = dict(self._free)
         kept: list[int] = []
         none: set[int] = set()
-        order = sorted(self._waiting.items(), key=lambda item: (-item[1].priority, item[0]))
-        for job_id, job in order:
+        for job_id, job in self._in_order():
             if job.begin > now:
                 continue
-            tasks = max(map(len, job.rows))
-            may = 0
-            for counts in job.choices:
-                starts = min(tasks - may, self._fit(counts, free))
-                for name, count in counts.items():
-                    free[name] = free.get(name, 0) - count * starts
-                may += starts
+            may = self._give_out(job, free)
             kept += [key for rows in job.rows for key in rows[may:]]
             if not may:
                 none.add(job_id)

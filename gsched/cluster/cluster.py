@@ -13,6 +13,7 @@ from gsched.cluster.nodes import Nodes
 from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
 from gsched.cluster.verdicts import Verdicts
+from gsched.cluster.what_if import WhatIf
 from gsched.config import Config
 from gsched.licenses import Licenses
 from gsched.model import Job, NodeAlloc, Placement, Plan, Shape
@@ -38,6 +39,9 @@ class Cluster:
         )
         self._verdicts = Verdicts(self._nodes, self._queue, self._core, self._together)
 
+        #: questions about requests that nobody has made, and about times to come
+        self.what_if = WhatIf(self._nodes, self._requests, self._queue, self._core)
+
         # What one of the parts does alone, under the names that the ledger knows.
         self.never = self._requests.never
         self.never_together = self._requests.never_together
@@ -46,6 +50,8 @@ class Cluster:
         self.gpu_types = self._nodes.gpu_types
         self.set_throttle = self._queue.set_throttle
         self.due = self._queue.due
+        self.licenses_left = self._licenses.left_for
+        self.license_holders = self._licenses.holders
         self.restore = self._allocations.restore
         self.take_licenses = self._allocations.take_licenses
         self.assign_cpus = self._allocations.assign_cpus

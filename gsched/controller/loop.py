@@ -20,7 +20,7 @@ from gsched.controller.load import encode_record
 from gsched.controller.mailer import Mailer
 from gsched.controller.orders import pack
 from gsched.controller.sharing import Sharing
-from gsched.controller.verbs import reconfigure, shutdown, submit
+from gsched.controller.verbs import reconfigure, shutdown, submit, why
 from gsched.ledger import absence
 from gsched.ledger.commands import Configure, NodeMessage, Start, TakeOver, Tick, Write
 from gsched.ledger.ledger import Ledger
@@ -31,6 +31,7 @@ from gsched.wire.messages import (
     BadMessage,
     Call,
     Done,
+    ExplainJob,
     FetchConfig,
     Reconfigure,
     Refused,
@@ -233,6 +234,8 @@ class Controller:
                     self._sharing.spec(spec)
         elif isinstance(write, Shutdown):
             reply = shutdown.shutdown(call, self._ledger.admins, self.stop)
+        elif isinstance(write, ExplainJob):
+            reply = why.explain(call, write, self._ledger, self._clock.now(), self._log)
         elif isinstance(write, Reconfigure):
             reply = reconfigure.check(call, self._ledger.admins) or self._reconfigure(call, out)
         if reply is not None:

@@ -27,6 +27,8 @@ cdef void set_aside(Cluster* c, int h, int64_t at, int back) noexcept nogil:
     for j in range(head.n):
         sh = &c.planned[head.first + j]
         # It was cut out: its segments begin and end with it.
+        if not back and book_grew(b, sh.node):
+            c.then.failed = 1
         b.clock += 1
         b.stamp[sh.node] = b.clock
         s = b.head[sh.node]

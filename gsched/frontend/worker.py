@@ -26,6 +26,7 @@ from gsched.wire.messages import (
     AcctQuery,
     BadMessage,
     Call,
+    ExplainJob,
     Read,
     Refused,
     Reply,
@@ -367,7 +368,7 @@ class Worker:
         write = call.write
         if isinstance(write, SubmitJob):
             write.user, write.group = self._names.of(who.uid, who.gid)
-        may_need = isinstance(write, SubmitJob | UpdateJob)
+        may_need = isinstance(write, SubmitJob | UpdateJob | ExplainJob)
         call.groups = self._names.groups(who.uid, who.gid) if may_need else []
 
         def deliver(reply: Reply) -> None:

@@ -48,6 +48,7 @@ class Commands(click.Group):
 
     ELSEWHERE = {
         "sim": "gsched.simulate.sim_command:sim",
+        "why": "gsched_cli.why:why",
         "yardstick": "gsched.simulate.command:yardstick",
     }
 

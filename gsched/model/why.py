@@ -6,8 +6,6 @@ for not known; sizes are MB; nodes are host lists.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 #: grows when a field changes its meaning
@@ -95,6 +93,10 @@ class Place(msgspec.Struct):
     cpus: int = 1
     gpus: int = 0
     mem_mb: int = 0
+    #: the GPU type, the parts of a GPU (shard:2) and the features that are asked for; "" none
+    gpu_type: str = ""
+    share: str = ""
+    features: str = ""
     #: GPUs wanted in all, and free ones of that type on nodes in use
     gpus_wanted: int = 0
     gpus_free: int = 0
@@ -167,7 +169,7 @@ class Why(msgspec.Struct):
     #: commands that take a cause away
     commands: list[str] = []
     #: of a heterogeneous job
-    components: list[Any] = []
+    components: list[Why] = []
     #: when and where it ran, if it did
     began: int = 0
     ended: int = 0

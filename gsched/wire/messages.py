@@ -294,6 +294,15 @@ class Ping(_Msg):
     pass
 
 
+class ExplainJob(_Msg):
+    """Why jobs wait: `Done.data` is a JSON list of `model.why.Why`. Changes nothing."""
+
+    #: "17", "17_4", "17+1"
+    ids: list[str]
+    #: the time that is asked about, epoch seconds; 0 now
+    at: int = 0
+
+
 class Reconfigure(_Msg):
     pass
 
@@ -318,6 +327,7 @@ Write = (
     | Reconfigure
     | Shutdown
     | AckOutbox
+    | ExplainJob
 )
 
 

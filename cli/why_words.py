@@ -1,0 +1,403 @@
+"""A verdict in words: sentences and tables for people."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Callable, Iterator
+
+from gsched.model.why import Away, Cause, JobRef, Lack, Place, Why
+from gsched.units import format_limit, format_memory_short
+
+#: epoch seconds as text
+When = Callable[[int], str]
+
+
+def headline(why: Why) -> str:
+    """Which job, and in a word how it stands."""
+    who = f"Job {why.job} ({why.name}, {why.user})"
+    if why.state != "PENDING":
+        return f"{who} does not wait: it is {why.state}"
+    if why.at > why.now:
+        return f"{who} " + ("would start then" if why.starts else "would not start then")
+    return f"{who} can never start as it is" if why.never else f"{who} waits"
+
+
+def sentences(why: Why, when: When) -> list[str]:
+    """Every cause, the first first."""
+    return [cause_text(why, cause, when) for cause in why.causes]
+
+
+def cause_text(why: Why, cause: Cause, when: When) -> str:
+    """One cause as a sentence."""
+    made = _CAUSES.get(cause.kind)
+    if made is not None:
+        return made(why, cause, when)
+    where = f"partition {cause.partition}: " if cause.partition else ""
+    return f"{where}{cause.detail or cause.kind}."
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _ids(refs: list[JobRef]) -> str:
+    known = [ref.id for ref in refs if ref.id]
+    hidden = len(refs) - len(known)
+    if hidden:
+        known.append(_plural(hidden, "job") + " of others")
+    return ", ".join(known)
+
+
+def _until(cause: Cause, when: When) -> str:
+    return f", until {when(cause.until)} at the latest" if cause.until else ""
+
+
+def _hold(why: Why, cause: Cause, when: When) -> str:
+    by = {"user": "It is held by its owner", "admin": "It is held by an administrator"}
+    return by.get(cause.detail, f"It is held: {cause.detail}") + "."
+
+
+def _dependency(why: Why, cause: Cause, when: When) -> str:
+    if cause.never:
+        failed = [ref.detail for ref in cause.jobs if "failed" in ref.detail]
+        return f"What it depends on will never be: {', '.join(failed) or cause.detail}."
+    shown = []
+    for ref in cause.jobs:
+        state = f" ({ref.state.lower()})" if ref.state else ""
+        shown.append(f"{ref.detail.partition('(')[0]}{state}")
+    return f"It waits for other jobs: {', '.join(shown) or cause.detail}{_until(cause, when)}."
+
+
+def _begin(why: Why, cause: Cause, when: When) -> str:
+    return f"It is not to begin before {when(cause.until)} (--begin)."
+
+
+def _requeue(why: Why, cause: Cause, when: When) -> str:
+    return f"It was requeued and waits until {when(cause.until)} before it is tried again."
+
+
+def _array_limit(why: Why, cause: Cause, when: When) -> str:
+    return (
+        f"{cause.have} of at most {_plural(cause.limit, 'task')} of the array that may run at once "
+        f"do so{_until(cause, when)}."
+    )
+
+
+def _licenses(why: Why, cause: Cause, when: When) -> str:
+    held = [f"{ref.id or 'another job'} ({ref.detail})" for ref in cause.jobs]
+    by = f"; held by {', '.join(held)}" if held else ""
+    text = f"It wants {_plural(cause.want, 'licence')} of {cause.detail}: "
+    if cause.never:
+        return f"{text}there are {cause.limit} at all."
+    return f"{text}{cause.have} of {cause.limit} can be had{by}{_until(cause, when)}."
+
+
+def _partition_state(why: Why, cause: Cause, when: When) -> str:
+    return f"Partition {cause.partition} is {cause.detail}."
+
+
+def _time_limit(why: Why, cause: Cause, when: When) -> str:
+    return (
+        f"Its time limit {format_limit(cause.want)} is beyond that of partition "
+        f"{cause.partition}, {format_limit(cause.limit)}."
+    )
+
+
+def _size(why: Why, cause: Cause, when: When) -> str:
+    what = {"nodes": "nodes", "cpus": "CPUs"}.get(cause.detail, cause.detail)
+    return (
+        f"It wants {cause.want} {what}, partition {cause.partition} gives a job at most "
+        f"{cause.limit}."
+    )
+
+
+def _account(why: Why, cause: Cause, when: When) -> str:
+    return f"Partition {cause.partition} does not take account {cause.detail or '(none)'}."
+
+
+def _qos(why: Why, cause: Cause, when: When) -> str:
+    return f"Partition {cause.partition} does not take QOS {cause.detail}."
+
+
+def _component(why: Why, cause: Cause, when: When) -> str:
+    return f"Other components of the job cannot start: {_ids(cause.jobs)}."
+
+
+def _together(why: Why, cause: Cause, when: When) -> str:
+    return "Each component has room, but not all of them at once."
+
+
+def _priority(why: Why, cause: Cause, when: When) -> str:
+    planned = [f"{ref.id} (planned for {when(ref.start)})" for ref in cause.jobs if ref.id]
+    hidden = sum(not ref.id for ref in cause.jobs)
+    if hidden:
+        planned.append(_plural(hidden, "job") + " of others")
+    who = ", ".join(planned) or "jobs ahead"
+    return f"There is room in partition {cause.partition}, but a start now would delay {who}."
+
+
+def _never(why: Why, cause: Cause, when: When) -> str:
+    place = _place(why, cause)
+    text = f"Partition {cause.partition} as it is configured cannot hold it, even if it were empty"
+    if place is not None:
+        worst = [lack for lack in place.lacks if lack.never]
+        if worst:
+            lack = max(worst, key=lambda one: one.nodes)
+            return f"{text}: {demand_text(place, lack)}."
+    return f"{text}."
+
+
+def _nodes(why: Why, cause: Cause, when: When) -> str:
+    if cause.detail:
+        return f"It names nodes that are out of use: {cause.detail}."
+    place = _place(why, cause)
+    away = next((lack for lack in place.lacks if lack.what == "state"), None) if place else None
+    count = f"{away.nodes} of {_plural(place.nodes, 'node')}" if away and place else "nodes"
+    return (
+        f"It would not fit into partition {cause.partition} even if no job ran: {count} "
+        f"or GPUs that it needs are out of use."
+    )
+
+
+def _resources(why: Why, cause: Cause, when: When) -> str:
+    place = _place(why, cause)
+    if place is None:
+        return f"Partition {cause.partition} has no room for it."
+    if place.suited >= place.needed:
+        more = "the nodes with room do not hold all of it together"
+        if place.gpus_wanted > place.gpus_free:
+            more = f"{_gpus(place, place.gpus_wanted)} are wanted, {place.gpus_free} are free"
+        return f"Partition {cause.partition} has no room for it: {more}."
+    now = [lack for lack in place.lacks if not lack.never]
+    text = (
+        f"Only {place.suited} of the {place.needed} nodes that it wants have room"
+        if place.needed > 1
+        else "No node has room"
+    )
+    text += f" in partition {cause.partition}"
+    if not now:
+        return f"{text}."
+    lack = max(now, key=lambda one: (one.alone, one.nodes))
+    text += f": {demand_text(place, lack)}"
+    if lack.what == "gpus" and place.gpus_free >= place.gpus_wanted > 0:
+        text += f" ({place.gpus_free} are free in all, but scattered)"
+    return f"{text}."
+
+
+def _new(why: Why, cause: Cause, when: When) -> str:
+    return "Nothing is in its way; the scheduler has not come to it yet."
+
+
+_CAUSES: dict[str, Callable[[Why, Cause, When], str]] = {
+    "hold": _hold,
+    "dependency": _dependency,
+    "begin": _begin,
+    "requeue": _requeue,
+    "array_limit": _array_limit,
+    "licenses": _licenses,
+    "partition_state": _partition_state,
+    "time_limit": _time_limit,
+    "size": _size,
+    "account": _account,
+    "qos": _qos,
+    "component": _component,
+    "together": _together,
+    "priority": _priority,
+    "never": _never,
+    "nodes": _nodes,
+    "resources": _resources,
+    "new": _new,
+}
+
+
+def _place(why: Why, cause: Cause) -> Place | None:
+    return next((one for one in why.places if one.partition == cause.partition), None)
+
+
+# ---- demands -----------------------------------------------------------------------------------
+
+
+def _gpus(place: Place, count: int) -> str:
+    kind = f"{place.gpu_type} " if place.gpu_type else ""
+    return _plural(count, f"{kind}GPU")
+
+
+def need_text(place: Place) -> str:
+    """What each node has to give."""
+    parts = []
+    if place.share:
+        name, _, count = place.share.partition(":")
+        parts.append(f"{count} {name} of a GPU")
+    elif place.gpus:
+        parts.append(_gpus(place, place.gpus))
+    parts.append(_plural(place.cpus, "CPU"))
+    if place.mem_mb:
+        parts.append(f"{format_memory_short(place.mem_mb)} of memory")
+    return ", ".join(parts)
+
+
+def demand_text(place: Place, lack: Lack) -> str:
+    """How many nodes fail a demand."""
+    return f"{lack.nodes} of {_plural(place.nodes, 'node')} {lack_text(place, lack)}"
+
+
+def lack_text(place: Place, lack: Lack) -> str:
+    """What nodes lack: "have fewer than 4 free GPUs"."""
+    one = lack.nodes == 1
+    have, are = ("has", "is") if one else ("have", "are")
+    free = "" if lack.never else " free"
+    if lack.what == "gpus" and place.share:
+        name, _, count = place.share.partition(":")
+        return f"{have} no GPU with {count} {name}{free}"
+    if lack.what == "gpus":
+        kind = f"{place.gpu_type} " if place.gpu_type else ""
+        return f"{have} fewer than {place.gpus}{free} {kind}GPU{'s' * (place.gpus != 1)}"
+    if lack.what == "cpus":
+        return f"{have} fewer than {place.cpus}{free} CPU{'s' * (place.cpus != 1)}"
+    if lack.what == "memory":
+        size = format_memory_short(place.mem_mb) if place.mem_mb else "all memory"
+        text = f"{have} less than {size}{free}" if place.mem_mb else f"{have} memory in use"
+        if lack.never or not lack.gpus:
+            return text
+        are = "is" if lack.gpus == 1 else "are"
+        return f"{text}, while {_gpus(place, lack.gpus)} {are} free there"
+    if lack.what == "island":
+        if lack.never:
+            return f"{have} no {place.gpus} GPUs on one NVLink island"
+        return f"{have} {place.gpus} free GPUs, but not on one NVLink island"
+    if lack.what == "gpu_type":
+        return f"{have} no GPU of type {place.gpu_type}"
+    if lack.what == "features":
+        return f"{have} not the features {place.features}"
+    if lack.what == "reserved":
+        return f"{are} kept for jobs ahead"
+    return {
+        "excluded": f"{are} excluded (--exclude)",
+        "state": f"{are} out of use",
+        "busy": f"{have} other jobs, and whole nodes are wanted",
+        "reservation": f"{are} in a reservation",
+        "sockets": f"{have} other sockets, cores or threads",
+    }.get(lack.what, f"cannot meet the demand {lack.what!r}")
+
+
+def away_text(away: Away) -> str:
+    """ "node3 is DRAINED: fans (root)"."""
+    are = "is" if away.count == 1 else "are"
+    by = f" ({_user(away.by)})" if away.by >= 0 else ""
+    reason = f": {away.reason}{by}" if away.reason else ""
+    return f"{away.nodes} {are} {away.state}{reason}"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+# ---- when --------------------------------------------------------------------------------------
+
+
+def start_text(why: Why, when: When) -> str:
+    """When it is expected to start, and how that is known."""
+    start = why.start
+    if why.never:
+        return "never, as it is"
+    if not start.time:
+        return "not known"
+    at = when(start.time)
+    return {
+        "now": "now",
+        "planned": f"{at}, planned: {start.nodes} will be kept for it",
+        "not_before": f"not before {at}",
+        "earliest": f"{at} at the earliest: jobs ahead without a plan may take that room",
+    }.get(start.basis, f"{at}, when that is over")
+
+
+def ahead_text(why: Why, when: When) -> str:
+    """The jobs that come first; "" none."""
+    if not why.ahead.jobs:
+        return ""
+    text = f"{_plural(why.ahead.jobs, 'job')} in {_in(why)}"
+    first = why.ahead.first
+    if first is not None and first.id:
+        text += f"; job {first.id} is the first that waits for room"
+    return text
+
+
+def _in(why: Why) -> str:
+    names = ",".join(why.partitions)
+    return f"partition{'s' * (len(why.partitions) > 1)} {names}"
+
+
+def lines(why: Why, when: When) -> Iterator[str]:
+    """The whole verdict as text."""
+    head = headline(why)
+    if why.state != "PENDING":
+        yield f"{head}."
+        if why.began:
+            on = f" on {why.nodes}" if why.nodes else ""
+            ended = f", ended {when(why.ended)}" if why.ended and why.state != "RUNNING" else ""
+            yield f"  started {when(why.began)}{on}{ended}"
+        return
+    # The word of a list without blanks, as squeue has it.
+    yield f"{head}{'' if why.starts else f': {why.reason}'}"
+    if why.at > why.now:
+        yield f"  (asked for {when(why.at)}; running jobs are taken to last as long as they may)"
+    for text in [] if why.starts else sentences(why, when):
+        yield f"  {text}"
+    for part in why.components:
+        yield ""
+        yield from (f"  {line}" if line else "" for line in lines(part, when))
+    if not why.starts:
+        for place in why.places:
+            if place.starts or (place.room and not place.lacks):
+                continue
+            yield ""
+            total = "" if place.needed == 1 else f"{place.needed} of "
+            yield (
+                f"Partition {place.partition}: {total}{_plural(place.nodes, 'node')}, "
+                f"each wanted with {need_text(place)}; {place.suited} "
+                f"{'has' if place.suited == 1 else 'have'} room"
+            )
+            for lack in place.lacks:
+                only = f" ({lack.alone} only this)" if 0 < lack.alone < lack.nodes else ""
+                yield f"  {lack.nodes:>6}  {lack_text(place, lack)}{only}"
+                for away in lack.away:
+                    yield f"          {away_text(away)}"
+    if why.components:
+        return
+    yield ""
+    ahead = ahead_text(why, when)
+    if ahead:
+        yield f"Ahead: {ahead}"
+    yield f"Expected start: {start_text(why, when)}"
+    if why.suggestions:
+        yield "It would start " + ("then" if why.at > why.now else "now") + " with"
+        for one in why.suggestions:
+            words = [*one.options, *(f"(without {name})" for name in one.without)]
+            yield f"    {' '.join(words)}    on {one.nodes}"
+    for command in why.commands:
+        yield f"Or: {command}"
+
+
+def record_lines(why: Why, when: When) -> list[str]:
+    """The verdict as `scontrol show job -dd` has it: Key=Value."""
+    out = [f"Why={text}" for text in sentences(why, when)]
+    for place in why.places:
+        for lack in place.lacks:
+            out.append(
+                f"WhyDemand={lack.what} Partition={place.partition} Never={int(lack.never)} "
+                f"Nodes={lack.nodes}/{place.nodes} Alone={lack.alone} NodeList={lack.names}"
+            )
+    first = why.ahead.first.id if why.ahead.first is not None else ""
+    out.append(f"WhyAhead={why.ahead.jobs} First={first or '(null)'}")
+    start = why.start
+    out.append(
+        f"WhyStart={when(start.time) if start.time else 'Unknown'} Basis={start.basis} "
+        f"NodeList={start.nodes or '(null)'}"
+    )
+    for one in why.suggestions:
+        words = [*one.options, *(f"without:{name}" for name in one.without)]
+        out.append(f"WhyInstead={' '.join(words)}")
+    return out

@@ -1,0 +1,273 @@
+"""Questions to the live cluster: why a request has no room, and what would. Nothing is changed.
+
+Every answer is of the last pass: reservations are those that it made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gsched import _core
+from gsched.cluster.nodes import Nodes
+from gsched.cluster.queue import Queue
+from gsched.cluster.requests import Requests
+from gsched.forecast import place_all
+from gsched.hostlist import compress
+from gsched.model import Job, Shape
+from gsched.model.why import Lack, Place, Start
+
+#: names of nodes that are told of those that lack something
+MOST_NAMES = 256
+YEAR = 365 * 86400
+
+_BITS = {what: 1 << bit for bit, what in enumerate(_core.LACKS)}
+#: nodes that a request does not speak of
+_OUTSIDE = _BITS["partition", True]
+_OTHERS = _OUTSIDE | _BITS["excluded", True] | _BITS["features", True]
+_RESERVED = _BITS["reserved", False]
+
+
+class Planned:
+    """A reservation of the last pass, by names."""
+
+    __slots__ = ("at", "job_id", "nodes", "until")
+
+    def __init__(self, job_id: int, at: int, until: int, nodes: list[str]) -> None:
+        self.job_id, self.at, self.until, self.nodes = job_id, at, until, nodes
+
+
+class WhatIf:
+    """The cluster's answers to requests that nobody has made."""
+
+    def __init__(self, nodes: Nodes, requests: Requests, queue: Queue, core: _core.Core) -> None:
+        self._nodes = nodes
+        self._requests = requests
+        self._queue = queue
+        self._core = core
+
+    # ---- would it start ------------------------------------------------------------------------
+
+    def nodes_for(
+        self,
+        shape: Shape,
+        partition: str,
+        limit: int,
+        now: int,
+        *,
+        at: int = 0,
+        job_id: int = 0,
+        planned: bool = True,
+    ) -> str | None:
+        """The nodes (host list) that a request would get now, or at a later time, beside the
+        reservations of all but `job_id` (or as if there were none); None: it does not fit. `limit`:
+        seconds, 0 none. Cost: as Core.what_if."""
+        try:
+            req = self._requests.acquire(shape, partition)
+        except (ValueError, KeyError):
+            return None
+        try:
+            found = self._core.what_if(
+                req, now, limit if planned else -1, at=at, without=self._queue.keys(job_id)
+            )
+        finally:
+            self._core.drop_request(req)
+        return None if found is None else self._host_list(row[0] for row in found.nodes)
+
+    def together(self, wanted: Sequence[tuple[Shape, Sequence[str]]], now: int) -> bool:
+        """Whether all of these have room at once in what is free. Cost: a placement each."""
+        requests: list[list[int]] = []
+        try:
+            for shape, names in wanted:
+                requests.append([self._requests.acquire(shape, name) for name in names])
+            return place_all(self._core, requests, now) is not None
+        except (ValueError, KeyError):
+            return False
+        finally:
+            for choices in requests:
+                for req in choices:
+                    self._core.drop_request(req)
+
+    # ---- why not -------------------------------------------------------------------------------
+
+    def place(
+        self, job: Job, shape: Shape, partition: str, limit: int, now: int, at: int = 0
+    ) -> tuple[Place, list[Planned]]:
+        """How a partition answers a request, and whose plans a start would disturb. Cost: nodes,
+        and the reservations; at a later time the shares of running jobs too."""
+        part = self._nodes.config.partitions[partition]
+        place = Place(partition, len(part.nodes), needed=max(1, shape.min_nodes))
+        place.gpu_type, place.features = shape.gpu_type, shape.features
+        if shape.share:
+            place.share = f"{shape.share}:{shape.share_count}"
+        try:
+            words = self._requests.words(shape, partition)
+            req = self._core.request(**words)
+        except (ValueError, KeyError):
+            place.never = True
+            return place, []
+        try:
+            return place, self._answer(place, words, req, job, limit, now, at)
+        finally:
+            self._core.drop_request(req)
+
+    def _answer(
+        self, place: Place, words: dict[str, Any], req: int, job: Job, limit: int, now: int, at: int
+    ) -> list[Planned]:
+        own = self._queue.keys(job.id)
+        survey = self._core.survey(req, now, limit, at=at, without=own)
+        lacks = memoryview(survey.lacks).cast("I")
+        place.needed = max(words["min_nodes"], len(words["nodelist"]))
+        place.tasks, place.cpus, place.gpus = survey.need
+        place.mem_mb = _memory(words, place)
+        gpus_of = _gpus_of(words)
+        place.gpus_wanted = max(
+            place.needed * place.gpus,
+            gpus_of("gpus_total"),
+            words["ntasks"] * gpus_of("gpus_per_task"),
+        )
+        place.gpus_free = sum(
+            count for lack, count in zip(lacks, survey.gpus, strict=True) if not lack & _OTHERS
+        )
+        counts = Counter(lacks)
+        place.suited = counts.pop(0, 0)
+        place.lacks = [
+            self._lack(what, never, lacks, survey.gpus, counts)
+            for (what, never) in _core.LACKS
+            if what != "partition" and any(mask & _BITS[what, never] for mask in counts)
+        ]
+        place.never = self._core.can_ever(req) is not None
+        room = self._core.what_if(req, now, -1, at=at)
+        place.room = room is not None
+        start = self._core.what_if(req, now, limit, at=at, without=own)
+        place.starts = start is not None
+        if start is not None:
+            place.on = self._host_list(row[0] for row in start.nodes)
+        if room is None or start is not None:
+            return []
+        touched = {row[0] for row in room.nodes}
+        touched |= {i for i, mask in enumerate(lacks) if mask & _RESERVED}
+        begin = max(now, at)
+        end = begin + (limit or YEAR)
+        mine = set(own)
+        return [
+            planned
+            for key, planned in self._planned()
+            if key not in mine
+            and planned.at < end
+            and planned.until > begin
+            and not touched.isdisjoint(self._nodes.index[name] for name in planned.nodes)
+        ]
+
+    def _lack(
+        self,
+        what: str,
+        never: bool,
+        lacks: memoryview[int],
+        gpus: bytes,
+        counts: Counter[int],
+    ) -> Lack:
+        bit = _BITS[what, never]
+        lack = Lack(what, never, 0)
+        lack.nodes = sum(count for mask, count in counts.items() if mask & bit)
+        lack.alone = counts.get(bit, 0)
+        found = [i for i, mask in enumerate(lacks) if mask & bit]
+        lack.names = self._host_list(found[:MOST_NAMES])
+        lack.gpus = sum(gpus[i] for i in found)
+        return lack
+
+    def _planned(self) -> list[tuple[int, Planned]]:
+        """The reservations of waiting jobs, by the keys of their rows, first things first."""
+        found = []
+        for one in self._core.reservations():
+            row = self._queue.row.get(one.key)
+            if row is not None and one.at >= 0:
+                names = [self._nodes.names[share[0]] for share in one.placement.nodes]
+                found.append((one.key, Planned(row[0], one.at, one.until, names)))
+        return sorted(found, key=lambda item: (item[1].at, item[1].job_id))
+
+    def possible(self, shape: Shape, partition: str) -> bool:
+        """Whether it would fit if no job ran: False where nodes or GPUs out of use are missing.
+        Cost: nodes, once per change."""
+        try:
+            req = self._requests.acquire(shape, partition)
+        except (ValueError, KeyError):
+            return False
+        try:
+            return self._core.possible(req)
+        finally:
+            self._core.drop_request(req)
+
+    # ---- when ----------------------------------------------------------------------------------
+
+    def start(self, job: Job, partitions: Iterable[str], now: int) -> Start:
+        """When a job in the queue is expected to start, as far as resources go. Cost: jobs (a few
+        ns each); where no plan speaks of it, a search for the first room."""
+        own = set(self._queue.keys(job.id))
+        kept = [planned for key, planned in self._planned() if key in own]
+        if kept:
+            return Start(kept[0].at, "planned", compress(kept[0].nodes))
+        keys, times = (memoryview(part).cast("q") for part in self._core.estimates())
+        known = [time for key, time in zip(keys, times, strict=True) if time and key in own]
+        if known:
+            return Start(max(min(known), now), "not_before")
+        found = []
+        for partition in partitions:
+            try:
+                req = self._requests.acquire(job.spec.shape, partition)
+            except (ValueError, KeyError):
+                continue
+            try:
+                at = self._core.earliest(req, now, job.time_limit, without=own)
+            finally:
+                self._core.drop_request(req)
+            if at:
+                found.append(at)
+        return Start(min(found), "earliest") if found else Start()
+
+    def ahead(self, job_id: int, partitions: Iterable[str]) -> tuple[list[int], int]:
+        """(jobs that come first in these partitions and could start, the first of them that waits
+        for resources or 0). Cost: jobs in the queue."""
+        own, wanted = set(self._queue.keys(job_id)), set(partitions)
+        keys, verdicts = self._core.verdicts()
+        found: dict[int, None] = {}
+        first = 0
+        for key, verdict in zip(memoryview(keys).cast("q"), verdicts, strict=True):
+            if key in own:
+                break
+            row = self._queue.row.get(key)
+            if row is None or row[1] not in wanted or verdict in (_core.HELD, _core.BEGIN):
+                continue
+            found[row[0]] = None
+            if not first and verdict in (_core.RESOURCES, _core.PRIORITY, _core.BEHIND):
+                first = row[0]
+        else:
+            # No pass has seen it yet.
+            return [], 0
+        found.pop(job_id, None)
+        return list(found), first
+
+    def tested(self, job_id: int) -> bool:
+        """Whether the last pass looked at the job."""
+        return any(self._core.verdict(key) != _core.UNTESTED for key in self._queue.keys(job_id))
+
+    # ---- names ---------------------------------------------------------------------------------
+
+    def barred(self, job: Job, partition: str) -> str:
+        """Slurm's reason why a job takes no part in passes for a partition; "" it does."""
+        return self._queue.why_parked(job, partition)
+
+    def _host_list(self, nodes: Iterable[int]) -> str:
+        return compress([self._nodes.names[i] for i in nodes])
+
+
+def _gpus_of(words: dict[str, Any]) -> Any:
+    return lambda name: int(words.get(name) or 0)
+
+
+def _memory(words: dict[str, Any], place: Place) -> int:
+    """MB that each node has to give; 0: none asked, or all it has."""
+    if words["mem_per_node_mb"] >= 0:
+        return int(words["mem_per_node_mb"])
+    return int(words["mem_per_cpu_mb"] * place.cpus + words["mem_per_gpu_mb"] * place.gpus)
