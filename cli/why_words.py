@@ -164,6 +164,10 @@ def _resources(why: Why, cause: Cause, when: When) -> str:
     if place is None:
         return f"Partition {cause.partition} has no room for it."
     if place.suited >= place.needed:
+        for lack in place.lacks:
+            if lack.what in _APART:
+                where = f"Partition {cause.partition} has no room for it"
+                return f"{where}: {demand_text(place, lack)}."
         more = "the nodes with room do not hold all of it together"
         if place.gpus_wanted > place.gpus_free:
             more = f"{_gpus(place, place.gpus_wanted)} are wanted, {place.gpus_free} are free"
@@ -236,6 +240,14 @@ def need_text(place: Place) -> str:
     return ", ".join(parts)
 
 
+#: nodes that have room one by one
+_APART = {
+    "switch": "not below as few switches as it wants",
+    "block": "not in one block",
+    "contiguous": "not side by side",
+}
+
+
 def demand_text(place: Place, lack: Lack) -> str:
     """How many nodes fail a demand."""
     return f"{lack.nodes} of {_plural(place.nodes, 'node')} {lack_text(place, lack)}"
@@ -271,6 +283,8 @@ def lack_text(place: Place, lack: Lack) -> str:
         return f"{have} not the features {place.features}"
     if lack.what == "reserved":
         return f"{are} kept for jobs ahead"
+    if lack.what in _APART:
+        return f"{have} room, but {_APART[lack.what]}"
     return {
         "excluded": f"{are} excluded (--exclude)",
         "state": f"{are} out of use",

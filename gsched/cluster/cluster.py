@@ -96,6 +96,10 @@ class Cluster:
         """Takes a job out of the queue, if it is there."""
         self._verdicts.forget(job_id, self._queue.remove(job_id))
 
+    def waits_for_switches(self, job_id: int) -> bool:
+        """Whether a waiting job is to lie on few leaf switches."""
+        return self._queue.switches(job_id)[0] > 0
+
     def queued(self, job_id: int) -> bool:
         return job_id in self._queue
 

@@ -55,9 +55,10 @@ class Queue:
         self._spare_groups: list[int] = []
         #: begin times to come
         self._begins: list[int] = []
-        #: jobs that wait for few leaf switches: (until when, job id); job id -> that and its shape
+        #: jobs that wait for few leaf switches: (until when, job id); job id -> that, its shape and
+        #: the number of switches
         self._switch_ends: list[tuple[int, int]] = []
-        self._switch_jobs: dict[int, tuple[int, Shape]] = {}
+        self._switch_jobs: dict[int, tuple[int, Shape, int]] = {}
         self._by_switches = nodes.network == "tree"
 
     def new_key(self) -> int:
@@ -145,18 +146,37 @@ class Queue:
             return 0
         end = job.eligible_time + switch_wait(job.spec.switch_wait, self._config)
         heapq.heappush(self._switch_ends, (end, job.id))
-        self._switch_jobs[job.id] = end, job.spec.shape
+        self._switch_jobs[job.id] = end, job.spec.shape, count
         return count
+
+    def switches(self, job_id: int) -> tuple[int, int]:
+        """(on how many leaf switches a job waits to lie, until when); zeros: on any number."""
+        if job_id not in self._switch_jobs:
+            return 0, 0
+        end, _, count = self._switch_jobs[job_id]
+        return count, end
+
+    def possible_later(self, job_id: int, key: int) -> bool:
+        """Whether a job that waits for few switches would fit on any number if no job ran."""
+        if job_id not in self._switch_jobs:
+            return False
+        try:
+            req = self._requests_of.acquire(self._switch_jobs[job_id][1], self.row[key][1])
+        except (ValueError, KeyError):
+            return False
+        try:
+            return self._core.possible(req)
+        finally:
+            self._core.drop_request(req)
 
     def loosen(self, now: int) -> None:
         """Lets jobs that have waited long enough for few switches lie on any number. Cost: the
         rows of those jobs."""
         while self._switch_ends and self._switch_ends[0][0] <= now:
             end, job_id = heapq.heappop(self._switch_ends)
-            known, shape = self._switch_jobs.get(job_id, (0, None))
-            if shape is None or known != end:
+            if job_id not in self._switch_jobs or self._switch_jobs[job_id][0] != end:
                 continue
-            del self._switch_jobs[job_id]
+            _, shape, _ = self._switch_jobs.pop(job_id)
             before = self._requests[job_id]
             after: list[tuple[str, int]] = []
             for partition, _ in before:

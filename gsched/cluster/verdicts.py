@@ -128,6 +128,8 @@ class Verdicts:
         parked = self._queue.parked.get(job_id)
         if parked:
             return parked
+        if code in (_core.NODES_DOWN, _core.NEVER) and self._queue.possible_later(job_id, key):
+            code = _core.RESOURCES
         if code == _core.RESOURCES and job_id not in self._together:
             # The first of its partition, but those ahead in other partitions may be the cause.
             req = self._queue.request_of(job_id, key)

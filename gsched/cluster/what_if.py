@@ -59,12 +59,14 @@ class WhatIf:
         at: int = 0,
         job_id: int = 0,
         planned: bool = True,
+        switches: bool = True,
     ) -> str | None:
         """The nodes (host list) that a request would get now, or at a later time, beside the
         reservations of all but `job_id` (or as if there were none); None: it does not fit. `limit`:
-        seconds, 0 none. Cost: as Core.what_if."""
+        seconds, 0 none; switches: on as few as `job_id` waits for. Cost: as Core.what_if."""
+        few = self._queue.switches(job_id)[0] if switches else 0
         try:
-            req = self._requests.acquire(shape, partition)
+            req = self._requests.acquire(shape, partition, few)
         except (ValueError, KeyError):
             return None
         try:
@@ -103,7 +105,7 @@ class WhatIf:
             place.share = f"{shape.share}:{shape.share_count}"
         try:
             words = self._requests.words(shape, partition)
-            req = self._core.request(**words)
+            req = self._requests.acquire(shape, partition, self._queue.switches(job.id)[0])
         except (ValueError, KeyError):
             place.never = True
             return place, []
@@ -137,9 +139,11 @@ class WhatIf:
             for (what, never) in _core.LACKS
             if what != "partition" and any(mask & _BITS[what, never] for mask in counts)
         ]
-        place.never = self._core.can_ever(req) is not None
+        place.never = not self._ever(req, words, job)
         room = self._core.what_if(req, now, -1, at=at)
         place.room = room is not None
+        if room is None and place.suited >= place.needed and at <= now:
+            place.lacks += self._apart(req)
         start = self._core.what_if(req, now, limit, at=at, without=own)
         place.starts = start is not None
         if start is not None:
@@ -158,6 +162,26 @@ class WhatIf:
             and planned.at < end
             and planned.until > begin
             and not touched.isdisjoint(self._nodes.index[name] for name in planned.nodes)
+        ]
+
+    def _ever(self, req: int, words: dict[str, Any], job: Job) -> bool:
+        """Whether the empty cluster could hold it; few switches are not asked for ever."""
+        if self._queue.switches(job.id)[0]:
+            req = self._core.request(**words)
+            ever = self._core.can_ever(req) is None
+            self._core.drop_request(req)
+            return ever
+        return self._core.can_ever(req) is None
+
+    def _apart(self, req: int) -> list[Lack]:
+        """Nodes that have room one by one, but lie apart."""
+        answer = self._core.place(req)
+        if not isinstance(answer, _core.Refusal):
+            return []
+        return [
+            Lack(reason.what, reason.never, reason.nodes)
+            for reason in answer.reasons
+            if reason.what in ("switch", "block", "contiguous")
         ]
 
     def _lack(
@@ -213,17 +237,20 @@ class WhatIf:
         if known:
             return Start(max(min(known), now), "not_before")
         found = []
+        switches, end = self._queue.switches(job.id)
         for partition in partitions:
-            try:
-                req = self._requests.acquire(job.spec.shape, partition)
-            except (ValueError, KeyError):
-                continue
-            try:
-                at = self._core.earliest(req, now, job.time_limit, without=own)
-            finally:
-                self._core.drop_request(req)
-            if at:
-                found.append(at)
+            # On few switches as long as it waits for them, then on any number.
+            for few, least in {(switches, now), (0, end)}:
+                try:
+                    req = self._requests.acquire(job.spec.shape, partition, few)
+                except (ValueError, KeyError):
+                    continue
+                try:
+                    at = self._core.earliest(req, now, job.time_limit, without=own)
+                finally:
+                    self._core.drop_request(req)
+                if at:
+                    found.append(max(at, least))
         return Start(min(found), "earliest") if found else Start()
 
     def ahead(self, job_id: int, partitions: Iterable[str]) -> tuple[list[int], int]:

@@ -41,6 +41,8 @@ class Variation(msgspec.Struct):
     without: list[str] = []
     begin: int = 0
     licenses: str = ""
+    #: on as few switches as the job waits for
+    switches: bool = True
 
 
 class _Search:
@@ -76,7 +78,13 @@ class _Search:
             if self.led.cluster.what_if.barred(job, name):
                 continue
             nodes = self.led.cluster.what_if.nodes_for(
-                one.shape, name, one.limit, self.now, at=self.at, job_id=self.job.id
+                one.shape,
+                name,
+                one.limit,
+                self.now,
+                at=self.at,
+                job_id=self.job.id,
+                switches=one.switches,
             )
             if nodes is not None:
                 return name, nodes
@@ -233,9 +241,13 @@ def _names(search: _Search, base: Variation) -> Iterator[Variation]:
         yield _leave_out(base, "--exclude", exclude=())
     if shape.exclusive:
         yield _leave_out(base, "--exclusive", exclusive=0)
+    if base.switches and search.led.cluster.waits_for_switches(search.job.id):
+        one = _leave_out(base, "--switches")
+        yield msgspec.structs.replace(one, switches=False)
     for field, option in (
         ("one_island", "--gres-flags"),
         ("contiguous", "--contiguous"),
+        ("segment", "--segment"),
         ("cores_per_socket", "--cores-per-socket"),
         ("sockets_per_node", "--sockets-per-node"),
         ("threads_per_core", "--threads-per-core"),

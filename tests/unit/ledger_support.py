@@ -41,8 +41,8 @@ PartitionName=debug Nodes=node1 MaxTime=30 DefaultTime=10 State=UP
 class Bench:
     """A ledger with its nodes registered; time moves only by `now`."""
 
-    def __init__(self, conf: str = CONF, register: bool = True) -> None:
-        self.config: Config = parse_config({"slurm.conf": conf})
+    def __init__(self, conf: str = CONF, register: bool = True, topology: str = "") -> None:
+        self.config: Config = parse_config({"slurm.conf": conf, "topology.conf": topology})
         self.led = Ledger(self.config, Meta("c1"))
         self.now = 1_000_000.0
         self._ids = itertools.count(1)

@@ -9,16 +9,18 @@ import io
 
 import pytest
 from unit.ledger_support import CONF, Bench
+from unit.why_support import CONF as PEER
+from unit.why_support import Waits, World
 
 from gsched import topology
 from gsched.config import Config, ConfigError, parse_config
 from gsched.config.show import config_rows
 from gsched.environment import job_variables
-from gsched.ledger import Ledger, Meta, TakeOver
 from gsched.model import Shape
 from gsched.wire.messages import UpdateJob
 from gsched_cli import scontrol
 from gsched_cli.common import Streams
+from gsched_cli.why_words import sentences
 
 TREE = """
 SwitchName=leaf1 Nodes=node1,cloud[1-4]
@@ -195,14 +197,7 @@ LEAVES = "SwitchName=a Nodes=node[1-2]\nSwitchName=b Nodes=node[3-4]\nSwitchName
 
 
 def bench(plugin: str = "topology/tree", text: str = LEAVES, more: str = "") -> Bench:
-    made = Bench(register=False)
-    conf = f"{CONF}TopologyPlugin={plugin}\n{more}"
-    made.config = parse_config({"slurm.conf": conf, "topology.conf": text})
-    made.led = Ledger(made.config, Meta("c1"))
-    made.apply(TakeOver())
-    for name in made.config.nodes:
-        made.register(name)
-    return made
+    return Bench(f"{CONF}TopologyPlugin={plugin}\n{more}", topology=text)
 
 
 def where(job: object) -> list[str]:
@@ -296,3 +291,53 @@ def test_spread_jobs() -> None:
     job = made.job(shape=Shape(ntasks=6, spread=True))
     made.schedule()
     assert [part.tasks for part in job.alloc] == [2, 2, 1, 1]
+
+
+# ---- why they wait -------------------------------------------------------------------------------
+
+
+def world(plugin: str = "topology/tree", text: str = LEAVES) -> World:
+    """Nodes 1 and 3 are full for two hours."""
+    made = World(f"{PEER}TopologyPlugin={plugin}\n", topology=text)
+    for name in ("node1", "node3"):
+        made.started("-w", name, "--gres=gpu:8", "--time=2:00:00", "--mem=1000")
+    return made
+
+
+def test_why_it_waits_for_a_switch() -> None:
+    w = Waits(world, "-N2", "--gres=gpu:8", "--switches=1@4", "--time=10", "--mem=1000")
+    assert w.kinds == ["resources"] and w.word == "Resources"
+    assert (w.place.needed, w.place.suited) == (2, 2)
+    assert w.counts == {("gpus", False): (2, 2), ("switch", False): (2, 0)}
+    assert "without --switches" in w.options
+    said = sentences(w.why, str)
+    assert said == [
+        "Partition gpu has no room for it: 2 of 4 nodes have room, but not below as few switches "
+        "as it wants."
+    ]
+
+
+def test_more_nodes_than_a_switch_has_are_not_asked_for_for_ever() -> None:
+    w = Waits(world, "-N3", "--switches=1@4", "--time=10", "--mem=1000")
+    assert w.kinds == ["resources"] and w.word == "Resources"
+    assert not w.why.never
+    assert w.counts == {("switch", True): (4, 0)}
+
+
+def test_why_it_waits_for_nodes_side_by_side() -> None:
+    w = Waits(
+        lambda: world("topology/flat"),
+        *("-N2", "--gres=gpu:8", "--contiguous", "--time=10", "--mem=1000"),
+    )
+    assert w.counts == {("gpus", False): (2, 2), ("contiguous", False): (2, 0)}
+    assert "without --contiguous" in w.options
+
+
+def test_why_it_waits_for_a_block() -> None:
+    blocks = "BlockName=a Nodes=node[1-2]\nBlockName=b Nodes=node[3-4]\nBlockSizes=2\n"
+    w = Waits(
+        lambda: world("topology/block", blocks),
+        *("-N2", "--gres=gpu:8", "--time=10", "--mem=1000"),
+    )
+    assert w.counts == {("gpus", False): (2, 2), ("block", False): (2, 0)}
+    assert w.start == ("planned", 7200)

@@ -48,9 +48,11 @@ BOARDS = [[0 if i == j or i // 4 != j // 4 else 4 for j in range(8)] for i in ra
 class World(Bench):
     """A cluster of which sbatch is asked by its options."""
 
-    def __init__(self, conf: str = CONF, links: list[list[int]] | None = None) -> None:
+    def __init__(
+        self, conf: str = CONF, links: list[list[int]] | None = None, topology: str = ""
+    ) -> None:
         self.links = links or FULL
-        super().__init__(conf)
+        super().__init__(conf, topology=topology)
         self.uid = self.gid = 1000
 
     def register(self, name: str, attempts: object = None, **kw: object):  # type: ignore[no-untyped-def]
