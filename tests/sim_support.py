@@ -20,12 +20,13 @@ def replayed(
     lines: Sequence[str] = (),
     gangs: str = "packed",
     kill: bool = True,
+    own_priority: bool = False,
 ) -> Replay:
     """The jobs, replayed on a cluster as `--nodes` names it."""
     trace = Trace("test", "gang", sorted(jobs, key=lambda job: job.submit))
     config = build(Wish(None, parse_nodes(nodes), tuple(lines)), trace).config
     requests = Requests(config, gangs, kill=kill)
-    replay = Replay(config, trace.jobs, specs(requests, trace.jobs))
+    replay = Replay(config, trace.jobs, specs(requests, trace.jobs), own_priority=own_priority)
     replay.run()
     return replay
 

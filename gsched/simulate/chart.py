@@ -6,6 +6,7 @@ One line for each replay, so that several can be compared. Nothing but text is n
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -198,16 +199,18 @@ def _label(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def write(path: Path, picture: str) -> None:
-    """As SVG, or as PNG where the file is called so and CairoSVG is installed. ClickException
-    where it is not."""
-    if path.suffix.lower() != ".png":
-        path.write_text(picture, encoding="utf-8")
-        return
-    try:
-        cairosvg = importlib.import_module("cairosvg")
-    except ImportError:
+def check(path: Path) -> None:
+    """ClickException where the file is called .png and CairoSVG is not installed."""
+    if path.suffix.lower() == ".png" and importlib.util.find_spec("cairosvg") is None:
         raise click.ClickException(
             f"{path}: pictures as PNG need CairoSVG (pip install 'gsched[png]'); SVG does not"
-        ) from None
-    cairosvg.svg2png(bytestring=picture.encode(), write_to=str(path))
+        )
+
+
+def write(path: Path, picture: str) -> None:
+    """As SVG, or as PNG where the file is called so."""
+    check(path)
+    if path.suffix.lower() == ".png":
+        importlib.import_module("cairosvg").svg2png(bytestring=picture.encode(), write_to=str(path))
+    else:
+        path.write_text(picture, encoding="utf-8")

@@ -161,8 +161,8 @@ class Replay:
         for request_id, reply in out.answers:
             index = int.from_bytes(request_id, "big")
             if index >= len(self.jobs):
-                continue
-            if isinstance(reply, Done):
+                self.record.prioritised(index - len(self.jobs), self._ledger.jobs)
+            elif isinstance(reply, Done):
                 self.record.submitted(index, self._ledger.jobs[reply.value])
                 if self._own_priority and self.jobs[index].priority is not None:
                     said.append(self._prioritise(index, reply.value))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -103,9 +103,16 @@ class Record:
         row.partition = row.job.partition or job.partition
         self._queue(index, job)
 
+    def prioritised(self, index: int, jobs: Mapping[int, Job]) -> None:
+        """It has been given another priority."""
+        self._place(index, jobs[self._rank[index][1]])
+
     def _queue(self, index: int, job: Job) -> None:
         self.waiting += 1
         self._waiting_gpus += self.rows[index].job.wanted_gpus
+        self._place(index, job)
+
+    def _place(self, index: int, job: Job) -> None:
         rank = (-job.priority, job.id, index)
         self._rank[index] = rank
         heapq.heappush(self._ahead.setdefault(job.partition, []), rank)

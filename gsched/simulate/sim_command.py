@@ -176,6 +176,7 @@ def sim(
         if not quiet:
             click.echo(text, err=True)
 
+    _check_places(out, [schedule, timeline, picture])
     try:
         window = Window.parse(since, until, scale_load)
         told = window.cut(read_trace(trace, form or "", processors == "gpu"))
@@ -196,9 +197,24 @@ def sim(
     try:
         _write(results, told, out, schedule, timeline, picture)
     except OSError as problem:
-        raise click.ClickException(
-            f"{problem.filename} cannot be written: {problem.strerror}"
-        ) from None
+        raise _not_written(problem) from None
+
+
+def _not_written(problem: OSError) -> click.ClickException:
+    return click.ClickException(f"{problem.filename} cannot be written: {problem.strerror}")
+
+
+def _check_places(out: Path | None, files: list[Path | None]) -> None:
+    """Before a replay that may take long."""
+    try:
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            if file is not None:
+                file.touch()
+                chart.check(file)
+    except OSError as problem:
+        raise _not_written(problem) from None
 
 
 def _as_cpus(trace: Trace) -> None:
@@ -284,7 +300,6 @@ def _write(
 ) -> None:
     title = f"{Path(trace.name).name}: {len(trace.jobs):,} jobs"
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         for number, result in enumerate(results):
             folder = (
                 out if len(results) == 1 else out / (f"variant-{number}" if number else "given")

@@ -143,6 +143,18 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     assert made[0] == made[1]
 
 
+def test_the_priority_of_the_trace_counts_where_it_is_asked_for() -> None:
+    """C, with more priority, goes before B; neither overtakes: B is behind by then."""
+    jobs = [
+        TraceJob(name, submit, 10, 10, gpus=1, priority=priority)
+        for name, submit, priority in (("A", 0, 1), ("B", 1, 5), ("C", 2, 9))
+    ]
+    assert starts(replayed(jobs, "1x1")) == {"A": 0, "B": 10, "C": 20}
+    replay = replayed(jobs, "1x1", own_priority=True)
+    assert starts(replay) == {"A": 0, "B": 20, "C": 10}
+    assert not any(row.backfilled for row in replay.record.rows)
+
+
 def test_parts_of_gpus_share_one() -> None:
     """460 and 500 thousandths go onto one GPU, 600 onto another; a whole one finds none until 10.
     In use then: 1.56 of 2 GPUs; the rests, 0.04 and 0.4, suit no usual job."""

@@ -174,6 +174,13 @@ def test_mistakes_get_one_sentence(tmp_path: Path, words: list[str], sentence: s
     assert isinstance(result.exception, SystemExit)
 
 
+def test_png_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    result = sim(tmp_path, "--chart", str(tmp_path / "c.png"))
+    assert result.exit_code == 1
+    assert "c.png: pictures as PNG need CairoSVG" in result.output
+
+
 def test_nodes_by_flag() -> None:
     assert parse_nodes("128x8:type=h100,cpus=64,mem=512G,features=a+b") == (
         Nodes(128, 8, 64, 524288, "h100", ("a", "b")),
