@@ -479,6 +479,12 @@ class Core:
         one is to start, as of a job for several partitions). Numbered from 0 without gaps, both in
         one row. Cost: constant."""
 
+    def set_in_order(self, on: bool) -> None:
+        """Whether passes let nobody overtake the first blocked job of his partition (first in,
+        first out; the others wait for PRIORITY, or as what they lack is out of use) instead of
+        letting those pass who do not delay it. Not together with plan_jobs or keep. Cost:
+        constant."""
+
     def __len__(self) -> int:
         """Jobs in the queue."""
 

@@ -50,6 +50,26 @@ def random_gangs(seed: int, count: int, sizes: Sequence[int]) -> list[TraceJob]:
     return jobs
 
 
+def fifo(total: int, jobs: Sequence[TraceJob]) -> dict[str, float]:
+    """On a pool of `total` things that are all alike: in order of arrival, each at the first moment
+    that is neither before its arrival nor before the start of the one ahead, and at which it fits.
+    """
+    begun: dict[str, float] = {}
+    running: list[tuple[float, int]] = []
+    before = 0.0
+    for job in sorted(jobs, key=lambda job: job.submit):
+        moments = sorted({max(before, job.submit), *(end for end, _ in running)})
+        before = next(
+            now
+            for now in moments
+            if now >= max(before, job.submit)
+            and sum(size for end, size in running if end > now) + job.gpus <= total
+        )
+        begun[job.name] = before
+        running.append((before + job.run, job.gpus))
+    return begun
+
+
 def easy(total: int, jobs: Sequence[TraceJob]) -> dict[str, float]:
     """EASY on a pool of `total` things that are all alike, as the papers describe it: the first of
     the queue starts if it fits, else it is promised the earliest moment that the limits of those

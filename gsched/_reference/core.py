@@ -53,6 +53,9 @@ class Core(Quick):
     def set_group(self, group: int, left: int) -> None:
         self.groups[group:] = [left, *self.groups[group + 1 :]]
 
+    def set_in_order(self, on: bool) -> None:
+        self.in_order = on
+
     def schedule(
         self,
         now: int,
@@ -121,6 +124,12 @@ class Core(Quick):
             ):
                 verdict = _core.UNTESTED
                 self.stay(job)
+            elif self.in_order and partition in headed:
+                tested += 1
+                depths[partition] += 1
+                verdict = _core.PRIORITY
+                if not self.possible(job.req):
+                    verdict = _core.NODES_DOWN if self.ever(job.req) else _core.NEVER
             else:
                 tested += 1
                 depths[partition] += 1

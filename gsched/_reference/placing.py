@@ -40,6 +40,7 @@ class Placing(Topology, Rarities):
         self.held: dict[int, Held] = {}
         self.queue: dict[int, Job] = {}
         self.groups: list[int] = []
+        self.in_order = False
         self.planned: list[Reservation] = []
         self.strict: list[set[int]] = []
         super().__init__()

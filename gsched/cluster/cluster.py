@@ -29,6 +29,8 @@ class Cluster:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._core = _core.Core(max(1, len(config.nodes)))
+        # sched/builtin: first in, first out.
+        self._core.set_in_order(config.scheduler_type == "sched/builtin")
         self._together = Together(self._core, len(config.nodes))
         self._licenses = Licenses(self._core, config.licenses)
         self._nodes = Nodes(config, self._core, self._together)

@@ -136,6 +136,12 @@ cdef class Core(_Plans):
             self.c.n_groups += 1
         self.c.group_left[g] = n
 
+    def set_in_order(self, on):
+        """Whether passes without a plan let nobody overtake the first blocked job of his
+        partition (first in, first out) instead of those who do not delay it. Cost: constant."""
+        self._enter()
+        self.c.in_order = 1 if on else 0
+
     def __len__(self):
         # Jobs in the queue.
         return <Py_ssize_t>self.c.q_by_key.used

@@ -279,6 +279,15 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
                 continue
             c.book.looked[group] += 1
         c.tested += 1
+        if c.in_order and c.headed[c.filters[r.filter].partition + 1]:
+            # Room or not: one ahead is the cause.
+            if possible(c, r):
+                judge(c, slot, V_PRIORITY)
+            else:
+                judge(c, slot, V_NODES_DOWN if ever(c, r) else V_NEVER)
+            if c.then.failed:
+                return -1
+            continue
         limit = c.q_limit[slot]
         duration = limit if limit else YEAR
         if c.book.keep == QUICK:

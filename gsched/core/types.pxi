@@ -325,6 +325,7 @@ cdef struct Cluster:
     int64_t planned_cap
     int64_t n_planned
     uint8_t headed[MAX_BITS + 1]
+    int in_order             # nobody overtakes the first blocked job of his partition
     Book book
     int64_t* times
     int64_t times_cap

@@ -87,7 +87,7 @@ def _limits(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     multiple=True,
     metavar="VARIANT",
     help="Replay it so as well, and show both side by side; may be repeated. A slurm.conf, or "
-    "words as in 'fgd', 'best-fit OverTimeLimit=5'.",
+    "words as in 'fifo', 'easy best-fit OverTimeLimit=5'.",
 )
 @click.option(
     "--gangs",
@@ -247,8 +247,9 @@ def _one(
     took, used = time.perf_counter() - began, time.process_time() - used
     mean = 1e6 * replay.pass_s / max(1, replay.passes)
     say(
-        f"{name}: {len(trace.jobs):,} jobs in {took:.1f} s ({used:.1f} s of CPU); {replay.passes:,} passes of "
-        f"{mean:.0f} us on average, {1000 * replay.longest_s:.1f} ms at most"
+        f"{name}: {len(trace.jobs):,} jobs in {took:.1f} s ({used:.1f} s of CPU); "
+        f"{replay.passes:,} passes of {mean:.0f} us on average, "
+        f"{1000 * replay.longest_s:.1f} ms at most"
     )
     found = report.summary(replay.record, replay.passes, replay.refused)
     return Result(name, replay, found)

@@ -11,6 +11,7 @@ from gsched.simulate.replay_cluster import ClusterError, Wish, check_lines
 
 #: word -> lines of slurm.conf
 SCHEDULERS = {
+    "fifo": ("SchedulerType=sched/builtin",),
     "easy": ("SchedulerType=sched/backfill",),
 }
 POLICIES = {

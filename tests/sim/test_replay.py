@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sim_support import easy, fifo, judge, random_gangs, replayed, starts
 
 from gsched.simulate import replay_files, report
 from gsched.simulate.fragmentation import Demand, Fragmentation, Left
 from gsched.simulate.traces import TraceJob
-from tests.sim_support import easy, judge, random_gangs, replayed, starts
 
 
 def gang(name: str, submit: float, run: float, gpus: int, limit: float | None = None) -> TraceJob:
@@ -34,6 +34,21 @@ def test_easy_by_hand() -> None:
     assert [name for name, row in rows.items() if row.backfilled] == ["D"]
     assert rows["D"].end == 7.5
     assert {row.state for row in rows.values()} == {"COMPLETED"}
+
+
+def test_fifo_by_hand() -> None:
+    """D fits at 3 beside A, but C and B are before it: B at 10, then C and D together at 15."""
+    replay = replayed(JOBS, lines=["SchedulerType=sched/builtin"])
+    assert starts(replay) == {"A": 0, "B": 10, "C": 15, "D": 15}
+    assert not any(row.backfilled for row in replay.record.rows)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fifo_lets_nobody_overtake(seed: int) -> None:
+    """Starts in order of arrival, each as soon as those before it have started and it fits."""
+    jobs = random_gangs(seed, 100, [1, 2, 3, 5, 8])
+    begun = starts(replayed(jobs, "1x8", ["SchedulerType=sched/builtin"]))
+    assert begun == fifo(8, jobs)
 
 
 def test_the_measures_by_hand() -> None:
