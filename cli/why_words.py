@@ -290,13 +290,16 @@ def lack_text(place: Place, lack: Lack) -> str:
         "state": f"{are} out of use",
         "busy": f"{have} other jobs, and whole nodes are wanted",
         "reservation": f"{are} in a reservation",
-        "sockets": f"{have} other sockets, cores or threads",
+        "layout": f"{have} other sockets, cores or threads",
     }.get(lack.what, f"cannot meet the demand {lack.what!r}")
 
 
 def away_text(away: Away) -> str:
     """ "node3 is DRAINED: fans (root)"."""
     are = "is" if away.count == 1 else "are"
+    if away.state.endswith("GPU_FAULT"):
+        count = int(away.state.partition(" ")[0])
+        return f"{away.nodes} has {_plural(count, 'GPU')} out of service: {away.reason}"
     by = f" ({_user(away.by)})" if away.by >= 0 else ""
     reason = f": {away.reason}{by}" if away.reason else ""
     return f"{away.nodes} {are} {away.state}{reason}"

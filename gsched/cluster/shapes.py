@@ -27,6 +27,8 @@ def rare_words(shape: Shape, nodes: Nodes, words: dict[str, Any]) -> dict[str, A
     ):
         if least:
             found[name] = least
+    if shape.one_island:
+        found["one_island"] = True
     if shape.ntasks_per_gpu:
         found |= _by_gpu(shape, words)
     if shape.gpu_kinds:

@@ -279,6 +279,10 @@ class WhatIf:
         """Whether the last pass looked at the job."""
         return any(self._core.verdict(key) != _core.UNTESTED for key in self._queue.keys(job_id))
 
+    def switches(self, job_id: int) -> tuple[int, int]:
+        """(leaf switches it has to lie on, until when it waits for them); (0, 0): any number."""
+        return self._queue.switches(job_id)
+
     # ---- names ---------------------------------------------------------------------------------
 
     def barred(self, job: Job, partition: str) -> str:

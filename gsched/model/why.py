@@ -31,7 +31,7 @@ class Cause(msgspec.Struct):
     """One thing that keeps the job waiting; the first of a list is what the reason word says."""
 
     #: hold, dependency, begin, requeue, array_limit, licenses, partition_state, time_limit, size,
-    #: account, qos, component, resources, nodes, never, priority, new; others may come
+    #: account, qos, component, together, resources, nodes, never, priority, new; others may come
     kind: str
     #: nothing that ends by itself changes it: the request, or somebody's order, has to
     never: bool = False
@@ -49,11 +49,11 @@ class Cause(msgspec.Struct):
 
 
 class Away(msgspec.Struct):
-    """Nodes that are out of use for the same reason."""
+    """Nodes that are out of use for the same reason; or a node some of whose GPUs are."""
 
     nodes: str
     count: int
-    #: DRAINED, DOWN, NOT_RESPONDING ...
+    #: DRAINED, DOWN, NOT_RESPONDING ...; "2 GPU_FAULT"
     state: str
     reason: str = ""
     #: uid of who said so; -1 nobody
@@ -75,7 +75,7 @@ class Lack(msgspec.Struct):
     names: str = ""
     #: on nodes that fail this: GPUs that would be free for the job
     gpus: int = 0
-    #: what = state: why, by group
+    #: what = state: why, by group; what = gpus: nodes with GPUs out of service
     away: list[Away] = []
 
 
@@ -126,8 +126,8 @@ class Start(msgspec.Struct):
 
     time: int = 0
     #: planned: room is kept for it; not_before: it cannot be earlier; earliest: first room beside
-    #: the planned jobs, others ahead may take it; begin, dependency, array_limit, licenses: when
-    #: that has passed, by time limits; unknown
+    #: the planned jobs, others ahead may take it; begin, requeue, dependency, array_limit, licenses,
+    #: switches: when that has passed, by time limits; now; unknown
     basis: str = "unknown"
     nodes: str = ""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched import access, dependency, licenses
-from gsched.hostlist import compress
+from gsched.hostlist import compress, expand
 from gsched.model import Dep, Hold, Job, JobState, Node, NodeFlag
 from gsched.model.why import Ahead, Away, Cause, JobRef, Lack, Place, Start, Why
 from gsched.scheduling.suggest import suggest
@@ -140,7 +140,9 @@ def _one(led: Ledger, job: Job, asked: Asked) -> Why:
     jobs, first = led.cluster.what_if.ahead(job.id, open_)
     why.ahead = Ahead(len(jobs), _job_ref(led, first, asked) if first else None)
     why.commands = list(_commands(job, outside))
-    if not parked and not why.starts and not job.het_job_id:
+    # Another request would wait for these as well.
+    bound = any(cause.kind in ("hold", "dependency", "array_limit") for cause in outside)
+    if not bound and not why.starts and not job.het_job_id:
         why.suggestions = suggest(led, job, asked.now, asked.at, asked.groups)
     return why
 
@@ -340,7 +342,9 @@ def _placement(led: Ledger, job: Job, name: str, asked: Asked) -> tuple[Place, l
     )
     for lack in place.lacks:
         if lack.what == "state":
-            lack.away = _away(led, name, lack)
+            lack.away = _away(led, name)
+        elif lack.what == "gpus" and not lack.never:
+            lack.away = _faulty(led, lack)
     for one in planned[:MOST_JOBS]:
         ref = _job_ref(led, one.job_id, asked)
         if ref is not None:
@@ -362,7 +366,18 @@ def _up(led: Ledger, name: str) -> bool:
     return name in led.nodes and led.node_up(name)
 
 
-def _away(led: Ledger, partition: str, lack: Lack) -> list[Away]:
+def _faulty(led: Ledger, lack: Lack) -> list[Away]:
+    """Of nodes that are told as short of GPUs those that have some out of service."""
+    found = []
+    for name in expand(lack.names):
+        node = led.nodes.get(name)
+        faults = [gpu.fault for gpu in node.gpus if gpu.fault] if node is not None else []
+        if faults:
+            found.append(Away(name, 1, f"{len(faults)} GPU_FAULT", faults[0]))
+    return found
+
+
+def _away(led: Ledger, partition: str) -> list[Away]:
     """The nodes of a partition that are out of use, by what is said of them."""
     groups: dict[tuple[str, str, int], list[Node]] = {}
     for name in led.config.partitions[partition].nodes:
@@ -444,7 +459,22 @@ def _start(
     if why.starts:
         place = next(place for place in why.places if place.starts)
         return Start(asked.at, "now", place.on)
-    return led.cluster.what_if.start(job, open_, asked.now)
+    start = led.cluster.what_if.start(job, open_, asked.now)
+    few, end = led.cluster.what_if.switches(job.id)
+    if few and (not start.time or end < start.time):
+        # From then on any number of switches will do.
+        for name in open_:
+            if led.cluster.what_if.nodes_for(
+                job.spec.shape,
+                name,
+                job.time_limit,
+                asked.now,
+                at=end,
+                job_id=job.id,
+                switches=False,
+            ):
+                return Start(end, "switches")
+    return start
 
 
 def _commands(job: Job, outside: list[Cause]) -> Iterator[str]:

@@ -119,6 +119,8 @@ def suggest(led: Ledger, job: Job, now: int, at: int, groups: Collection[str]) -
     """Requests like the job's that would start now (or at a later time `at`), each with one thing
     less; where none does, with two. Those come first that give up least."""
     search = _Search(led, job, now, at, groups)
+    if search.starts(search.base):
+        return []
     found = list(_one_less(search, search.base))
     if not found:
         for smaller in _smaller(search.base, job):
@@ -231,7 +233,7 @@ def _names(search: _Search, base: Variation) -> Iterator[Variation]:
     shape = base.shape
     if shape.features:
         yield _leave_out(base, "--constraint", features="")
-    if shape.gpu_type and not shape.share:
+    if shape.gpu_type and not shape.share and not shape.gpu_kinds:
         for form, count in _gpu_forms(shape):
             yield _shaped(base, _gpu_option(search.job, form, count, ""), gpu_type="")
             break
@@ -244,18 +246,19 @@ def _names(search: _Search, base: Variation) -> Iterator[Variation]:
     if base.switches and search.led.cluster.waits_for_switches(search.job.id):
         one = _leave_out(base, "--switches")
         yield msgspec.structs.replace(one, switches=False)
+    if shape.one_island:
+        yield _leave_out(base, "--gres-flags", one_island=False, gres_binding=0)
     for field, option in (
-        ("one_island", "--gres-flags"),
         ("contiguous", "--contiguous"),
-        ("segment", "--segment"),
         ("cores_per_socket", "--cores-per-socket"),
         ("sockets_per_node", "--sockets-per-node"),
         ("threads_per_core", "--threads-per-core"),
         ("ntasks_per_socket", "--ntasks-per-socket"),
         ("ntasks_per_core", "--ntasks-per-core"),
         ("ntasks_per_gpu", "--ntasks-per-gpu"),
+        ("segment", "--segment"),
     ):
-        if field in Shape.__struct_fields__ and getattr(shape, field):
+        if getattr(shape, field):
             yield _leave_out(base, option, **{field: type(getattr(shape, field))()})
 
 
@@ -331,6 +334,9 @@ def _gpu_forms(shape: Shape) -> Iterator[tuple[str, int]]:
     """The forms in which GPUs are asked for, with their counts."""
     if shape.share:
         yield "share", shape.share_count
+        return
+    if shape.gpu_kinds:
+        # Which of the types is to be fewer is not for us to say.
         return
     for form in ("gpus_per_node", "gpus_per_task", "gpus_per_socket", "gpus_total"):
         count = getattr(shape, form)
