@@ -20,6 +20,7 @@ MAX_GPUS = 1 << 20
 
 _COUNT = r"([0-9]{1,9})([KMGTP]?)\Z"
 _TYPE = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z"
+_PROFILE = r"[0-9]{1,2}g\.[0-9]{1,4}gb(?:\+[a-z.+]{1,16})?\Z"
 _UNIT = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
 WITH_AND_WITHOUT_TYPE = "Invalid GRES specification (with and without type identification)"
@@ -70,8 +71,8 @@ def _one(text: str) -> tuple[str, int]:
             return "", 1
         if re.match(_COUNT, text):
             return "", _count(text)
-        # "2k" is a spoilt number and not a type; a type like 1g.10gb needs its count.
-        if re.match(_TYPE, text) and not text[0].isdigit():
+        # "2k" is a spoilt number and not a type; 1g.10gb is one, of a slice of a GPU.
+        if re.match(_TYPE, text) and (not text[0].isdigit() or re.match(_PROFILE, text)):
             return text, 1
         raise _invalid()
     if ":" in number or not re.match(_TYPE, kind):

@@ -117,24 +117,50 @@ class DeviceRules:
     deny: tuple[str, ...]
 
 
-def device_rules(gpus: Sequence[Gpu], bitmap: int, foreign: Iterable[int] = ()) -> DeviceRules:
+def device_rules(
+    gpus: Sequence[Gpu], bitmap: int, foreign: Iterable[int] = (), caps_major: int = 0
+) -> DeviceRules:
     """Which GPUs' devices a share may open and which not. `foreign` are the minors of GPUs that
     the machine has beside the node's. GPUs without a known minor are left out:
     there is no device to name. The slices of one GPU share its device, so that it is open as soon
-    as one of them is in the share.
+    as one of them is in the share; what keeps them apart are the devices of the slices themselves,
+    of the driver's nvidia-caps (`caps_major`, 0 unknown).
     """
     own = {gpus[bit].minor for bit in bits(bitmap) if bit < len(gpus)} - {-1}
     others = ({gpu.minor for gpu in gpus} | {*foreign}) - own - {-1}
+    caps = {cap for bit in bits(bitmap) if bit < len(gpus) for cap in gpus[bit].caps}
+    # Several compute instances of one GPU instance share the device of that.
+    barred = {cap for gpu in gpus for cap in gpu.caps} - caps
+    if not caps_major:
+        caps = barred = set()
     return DeviceRules(
-        allow=tuple(f"c {NVIDIA_MAJOR}:{minor}" for minor in sorted(own)),
-        deny=tuple(f"c {NVIDIA_MAJOR}:{minor}" for minor in sorted(others)),
+        allow=_rules(own, caps, caps_major),
+        deny=_rules(others, barred, caps_major),
     )
+
+
+def _rules(minors: Iterable[int], caps: Iterable[int], caps_major: int) -> tuple[str, ...]:
+    return (
+        *(f"c {NVIDIA_MAJOR}:{minor}" for minor in sorted(minors)),
+        *(f"c {caps_major}:{cap}" for cap in sorted(caps)),
+    )
+
+
+def caps_major(devices: str) -> int:
+    """The number of the driver's devices for MIG in the text of /proc/devices; 0 not there."""
+    for line in devices.splitlines():
+        number, _, name = line.strip().partition(" ")
+        if name == "nvidia-caps" and number.isdigit():
+            return int(number)
+    return 0
 
 
 def device_files(gpus: Sequence[Gpu], bitmap: int) -> list[str]:
     """The device files of a share, in the order of their bits, each once."""
-    minors = [gpus[bit].minor for bit in bits(bitmap)]
-    return [f"/dev/nvidia{minor}" for minor in dict.fromkeys(minors) if minor >= 0]
+    own = [gpus[bit] for bit in bits(bitmap)]
+    files = [f"/dev/nvidia{gpu.minor}" for gpu in own if gpu.minor >= 0]
+    files += [f"/dev/nvidia-caps/nvidia-cap{cap}" for gpu in own for cap in gpu.caps]
+    return list(dict.fromkeys(files))
 
 
 def abstract_order(machine: Iterable[tuple[int, int, int]]) -> list[int]:

@@ -10,7 +10,8 @@ import contextlib
 import ctypes
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +27,9 @@ LEVELS = {0: "INT", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 MAX_LINKS = 36  # NVML_NVLINK_MAX_LINKS
 _CPU_WORDS = 64  # 4096 CPUs
 _PCI = Path("/sys/bus/pci/devices")
+#: what the driver says of the devices that open the slices of a GPU
+MIG_MINORS = Path("/proc/driver/nvidia-caps/mig-minors")
+_CAP = re.compile(r"gpu(\d+)/gi(\d+)/(?:ci(\d+)/)?access (\d+)")
 
 
 class Mig(msgspec.Struct, frozen=True):
@@ -105,6 +109,29 @@ class Detected(msgspec.Struct):
 def type_of(name: str) -> str:
     """Slurm's gres type for a product name: "NVIDIA H100 80GB HBM3" -> "nvidia_h100_80gb_hbm3"."""
     return name.lower().replace(" ", "_")
+
+
+def mig_type(gpu: str, profile: str) -> str:
+    """Slurm's gres type for a slice: the GPU's up to the first hyphen, and the profile:
+    "NVIDIA A100-SXM4-40GB", "1g.5gb" -> "nvidia_a100_1g.5gb"."""
+    return f"{type_of(gpu).partition('-')[0]}_{profile.lower()}"
+
+
+def mig_caps(text: str) -> dict[tuple[int, int, int], list[int]]:
+    """(minor of the GPU, GPU instance, compute instance) -> minors of the /dev/nvidia-caps devices
+    that a process must open for that slice, from what the driver lists in mig-minors."""
+    gi: dict[tuple[int, int], int] = {}
+    ci: dict[tuple[int, int, int], int] = {}
+    for line in text.splitlines():
+        found = _CAP.fullmatch(line.strip())
+        if found is None:
+            continue
+        gpu, instance, number = int(found[1]), int(found[2]), int(found[4])
+        if found[3] is None:
+            gi[gpu, instance] = number
+        else:
+            ci[gpu, instance, int(found[3])] = number
+    return {key: sorted({gi[key[:2]], cap}) for key, cap in ci.items() if key[:2] in gi}
 
 
 def matches(detected: str, configured: str) -> bool:
@@ -262,7 +289,8 @@ class Nvml:
             if info:
                 start, size = int(info.placement.start), int(info.placement.size)
             profile = name.rpartition("MIG ")[2]
-            yield Mig(index, uuid, gi, ci, profile, type_of(name), memory, start, size)
+            kind = mig_type(name.partition(" MIG ")[0], profile)
+            yield Mig(index, uuid, gi, ci, profile, kind, memory, start, size)
 
     def detect(self) -> Detected:
         """Everything about all GPUs. Cost: about 8 ms for 8 GPUs with 18 links (fake library)."""
@@ -438,9 +466,19 @@ def link_matrix(library: str | None, topology: str | None, node: str) -> list[li
     return detect(library, topology, node).links
 
 
-def allocatable(found: Detected, types: Iterable[str] = ()) -> list[model.node.Gpu]:
+def slices(found: Detected) -> dict[str, list[str]]:
+    """UUID of each GPU in MIG mode -> those of its slices, which share its fate."""
+    return {gpu.uuid: [mig.uuid for mig in gpu.mig] for gpu in found.gpus if gpu.mig_mode}
+
+
+def allocatable(
+    found: Detected,
+    types: Iterable[str] = (),
+    caps: Mapping[tuple[int, int, int], list[int]] | None = None,
+) -> list[model.node.Gpu]:
     """What the node can give out, as the controller keeps it: whole GPUs, and the MIG devices of
-    GPUs in MIG mode. `types` are the Type= words of gres.conf for this node.
+    GPUs in MIG mode. `types` are the Type= words of gres.conf for this node, `caps` what
+    `mig_caps` found.
 
     A GPU that does not name itself is absent; one that is ill carries its fault. MIG devices
     have no links. A GPU in MIG mode without instances offers nothing.
@@ -464,7 +502,9 @@ def allocatable(found: Detected, types: Iterable[str] = ()) -> list[model.node.G
         for mig in gpu.mig:
             kind = configured_type(mig.type, types)
             name = f"{gpu.name} MIG {mig.profile}"
-            out.append(_model(mig.uuid, kind, mig.memory_mib, name, common))
+            device = _model(mig.uuid, kind, mig.memory_mib, name, common)
+            device.caps = list((caps or {}).get((gpu.minor, mig.gi, mig.ci), ()))
+            out.append(device)
     for device in out:
         device.links = [0] * len(out)
     for row, bit in places.items():

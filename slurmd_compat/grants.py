@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from gsched import gpushare
@@ -25,6 +26,13 @@ _HOOK_VARIABLES = (
 RETRY_S = 2
 
 
+def _caps_major() -> int:
+    try:
+        return binding.caps_major(Path("/proc/devices").read_text())
+    except OSError:
+        return 0
+
+
 class Grants:
     """Gives and takes back. One per daemon."""
 
@@ -37,6 +45,7 @@ class Grants:
         self.log = log
         self._places = {gpu.uuid: index for index, gpu in enumerate(inventory.gpus)}
         self._flags = config.gres_flags(node)
+        self._caps_major = _caps_major()
         self._parts = gpushare.parts(config, node, inventory.gpus)
         self._handles: dict[Key, cgroups.CgroupHandle] = {}
         #: groups that were not empty yet
@@ -87,7 +96,9 @@ class Grants:
             cpus=cpus if self._cgroups.enforces("cores") else [],
             memory_mb=self._memory(part.mem_mb) if self._cgroups.enforces("ram") else 0,
             devices_deny=(
-                binding.device_rules(self.inventory.gpus, bitmap, self.inventory.foreign).deny
+                binding.device_rules(
+                    self.inventory.gpus, bitmap, self.inventory.foreign, self._caps_major
+                ).deny
                 if self.constrained
                 else ()
             ),

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gsched import SLURM_VERSION
-from gsched.config import Config, NodeConfig
+from gsched.config import Config, GresLine, NodeConfig
 from gsched.model import Gpu
 from gsched.wire.messages import PROTOCOL, Register
 from slurmd_compat import gpus
+from slurmd_compat.binding import is_mig
 
 #: where daemons of one machine agree on whose a real GPU is
 LOCKS = "/run/lock/gsched"
@@ -70,6 +71,31 @@ def machine_cpus() -> tuple[int, int, int]:
     return sockets, count // sockets, len(cpus) // count
 
 
+def _caps(simulated: bool) -> dict[tuple[int, int, int], list[int]]:
+    if simulated:
+        return {}
+    try:
+        return gpus.mig_caps(gpus.MIG_MINORS.read_text())
+    except OSError:
+        return {}
+
+
+def _named(gpu: Gpu, lines: list[GresLine]) -> bool:
+    """Whether lines of gres.conf name a GPU or slice by its files; it takes their type. A slice is
+    named by its GPU (File), or by itself (MultipleFiles)."""
+    device = f"/dev/nvidia{gpu.minor}"
+    caps = {f"/dev/nvidia-caps/nvidia-cap{number}" for number in gpu.caps}
+    for line in lines:
+        if device in line.files:
+            # One line for all slices of a GPU cannot say what kind each is.
+            gpu.type = gpu.type if gpu.caps or is_mig(gpu) else line.type or gpu.type
+            return True
+        if device in line.multiple_files and caps and caps <= {*line.multiple_files}:
+            gpu.type = line.type or gpu.type
+            return True
+    return False
+
+
 class Inventory:
     """The GPUs of a node and the locks that make them its own. Keep it for the daemon's life."""
 
@@ -84,6 +110,8 @@ class Inventory:
         self.numbers: list[int] = []
         #: minor numbers of the machine's GPUs that are not this node's
         self.foreign: list[int] = []
+        #: UUID of a GPU in MIG mode -> those of its slices
+        self.slices: dict[str, list[str]] = {}
         self.nvml: gpus.Nvml | None = None
         self._claim: gpus.Claim | None = None
         self.simulated = bool(config.nvml_topology)
@@ -106,15 +134,16 @@ class Inventory:
                 self.problems.append(detected.reason)
             self.problems += [f"GPU {f.index}: {f.reason}" for f in detected.faults]
             types = [*node.gpu_types, *(line.type for line in lines if line.type)]
-            found = gpus.allocatable(detected, types)
-            numbers = {gpu.uuid: gpu.index for gpu in detected.gpus}
+            found = gpus.allocatable(detected, types, _caps(self.simulated))
+            self.slices = gpus.slices(detected)
+            if not self.slices:
+                # Slices have no number of their own: beside them all go by their places.
+                numbers = {gpu.uuid: gpu.index for gpu in detected.gpus}
         machine = found
-        files = {path: line.type for line in lines for path in line.files}
-        if found and files:
+        named = [line for line in lines if line.files or line.multiple_files]
+        if found and named:
             # The lines say which of the machine's GPUs are this node's.
-            found = [gpu for gpu in found if f"/dev/nvidia{gpu.minor}" in files]
-            for gpu in found:
-                gpu.type = files[f"/dev/nvidia{gpu.minor}"] or gpu.type
+            found = [gpu for gpu in found if _named(gpu, named)]
         elif not found and self.nvml is None:
             found = machine = self._from_lines()
         if len(found) > node.gpus:
@@ -136,7 +165,8 @@ class Inventory:
         found: list[Gpu] = []
         name = self.node.name
         for line in self.config.gres_lines(name):
-            files = line.files or line.multiple_files or ("",) * line.count
+            # The files of MultipleFiles are together one device.
+            files = line.files or line.multiple_files[:1] * line.count or ("",) * line.count
             for path in files:
                 digits = path[len(path.rstrip("0123456789")) :]
                 found.append(
@@ -242,9 +272,16 @@ class HealthWatch:
         mine = {gpu.uuid for gpu in self._inventory.gpus}
         refused = {gpu.uuid for gpu in self._inventory.gpus if "belongs to" in gpu.fault}
         last = {gpu.uuid: gpu.fault for gpu in self._inventory.gpus if gpu.fault}
+        slices = self._inventory.slices
         while not self._stop.wait(HEALTH_S):
             try:
-                now = {f.uuid: f.reason for f in nvml.faults() if f.uuid in mine - refused}
+                found = {
+                    uuid: fault.reason
+                    for fault in nvml.faults()
+                    # What is wrong with a GPU is wrong with its slices.
+                    for uuid in (fault.uuid, *slices.get(fault.uuid, ()))
+                }
+                now = {uuid: why for uuid, why in found.items() if uuid in mine - refused}
             except Exception:  # a driver in trouble must not end the watch over it
                 continue
             for uuid in refused:

@@ -8,7 +8,7 @@ from typing import Any
 from gsched import _core, gpushare
 from gsched.bits import bits, symmetric
 from gsched.config import Config, NodeConfig
-from gsched.model import Node, NodeAlloc
+from gsched.model import Gpu, Node, NodeAlloc
 from gsched.together import Together
 from gsched.topology import blocks, network
 
@@ -71,7 +71,7 @@ class Nodes:
         conf = self.config.nodes[node.name]
         if node.gpus:
             types = [gpu.type for gpu in node.gpus]
-            wiring = self._wiring([gpu.links for gpu in node.gpus], [g.numa for g in node.gpus])
+            wiring = self._wiring(_links(node.gpus), [gpu.numa for gpu in node.gpus])
             ok = sum(1 << bit for bit, gpu in enumerate(node.gpus) if not gpu.fault)
             self._gpu_cores[i] = [gpu.cores for gpu in node.gpus]
         else:
@@ -171,3 +171,22 @@ class Nodes:
             NodeAlloc(self.names[node], cpus, tasks, mem, gpus, shares=placement.gpu_milli)
             for node, cpus, tasks, mem, gpus in placement.nodes
         ]
+
+
+def _links(gpus: list[Gpu]) -> list[list[int]]:
+    """The links of a node's GPUs. Slices of one GPU have none, but count as an island: a job that
+    wants several gets them together, and what is left stays together."""
+    rows = []
+    for gpu in gpus:
+        row = list(gpu.links)
+        if gpu.uuid.startswith("MIG-"):
+            row = [
+                int(
+                    other is not gpu
+                    and other.uuid.startswith("MIG-")
+                    and other.bus_id == gpu.bus_id
+                )
+                for other in gpus
+            ]
+        rows.append(row)
+    return rows

@@ -14,7 +14,7 @@ from gsched.gpushare import KINDS, MAX_PARTS
 _COUNT = re.compile(r"([0-9]{1,12})([KMGTP]?)\Z", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*\Z", re.ASCII)
-_TYPE = re.compile(r"[A-Za-z0-9_.\-]+\Z", re.ASCII)
+_TYPE = re.compile(r"[A-Za-z0-9_.+\-]+\Z", re.ASCII)
 
 MAX_FILES = 1024
 #: one node's devices are bits of a 64-bit word in the core

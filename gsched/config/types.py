@@ -161,7 +161,7 @@ class GresLine(msgspec.Struct, frozen=True, kw_only=True):
     type: str = ""
     #: device files, expanded
     files: tuple[str, ...] = ()
-    #: files of one device each (MultipleFiles)
+    #: files of one device (MultipleFiles)
     multiple_files: tuple[str, ...] = ()
     count: int = 1
     #: core numbers, () any

@@ -60,6 +60,8 @@ def _gpu(gpu: Gpu) -> Iterator[str]:
         yield f"GPU {gpu.uuid} with {gpu.memory_mib} MiB"
     if len(gpu.links) > MAX_GPUS or any(not 0 <= count <= MAX_LINKS for count in gpu.links):
         yield f"GPU {gpu.uuid} with impossible links"
+    if len(gpu.caps) > MAX_GPUS or any(not 0 <= cap < 1 << 20 for cap in gpu.caps):
+        yield f"GPU {gpu.uuid} with impossible devices"
     try:
         if len(gpu.cores) > MAX_CORES or any(
             int(number) > MAX_CORE

@@ -70,6 +70,8 @@ class NodeLine:
     mem_mb: int
     gpu_type: str = ""
     gpus: int = 0
+    #: value of Gres= where the GPUs are not all of one type; "" gpu_type and gpus say it
+    gres: str = ""
     features: str = ""
     #: Flags= of gres.conf ("" none)
     gres_flags: str = ""
@@ -168,6 +170,7 @@ def simulated(shape: Shape, count: int) -> Plan:
                 mem_mb=shape.mem_mb,
                 gpu_type=shape.gpu_type if shape.gpus else "",
                 gpus=shape.gpus,
+                gres=shape.gres,
                 features=features,
                 gres_flags=shape.gres_flags,
                 topology=shape.topology,
@@ -246,7 +249,7 @@ def slurm_conf(plan: Plan, layout: Layout, made_with: str) -> str:
         ]
         if node.gpus:
             kind = f"{node.gpu_type}:" if node.gpu_type else ""
-            parts.append(f"Gres=gpu:{kind}{node.gpus}")
+            parts.append(f"Gres={node.gres or f'gpu:{kind}{node.gpus}'}")
         if node.features:
             parts.append(f"Feature={node.features}")
         lines.append(" ".join([*parts, "State=UNKNOWN"]))

@@ -47,6 +47,8 @@ class Shape:
     settings: tuple[str, ...] = ()
     partitions: tuple[Partition, ...] = ()
     cluster: str = "gsched"
+    #: value of Gres= where the GPUs are not all alike; "" gpu_type and gpus say it
+    gres: str = ""
     extra: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -103,7 +105,7 @@ CGROUP_SETTINGS = ("ProctrackType=proctrack/cgroup", "TaskPlugin=task/cgroup,tas
 
 def names() -> list[str]:
     """The shapes that --simulate knows by name."""
-    return [*BOXES, "peer"]
+    return [*BOXES, "a100-mig", "peer"]
 
 
 def fake_nvml_dir() -> Path:
@@ -151,6 +153,8 @@ def find(name: str) -> Shape:
                 Partition("gpu", "Default=YES MaxTime=INFINITE DefaultTime=01:00:00 State=UP"),
             ),
         )
+    if name in names():
+        return from_file(str(fake_nvml_dir() / f"{name}.json"))
     return from_file(name)
 
 
@@ -183,6 +187,7 @@ def from_file(name: str) -> Shape:
     first = gpus[0] if gpus else {}
     gpu_type = str(node.get("type") or _type_of(str(first.get("name", defaults.get("name", "")))))
     mem_mb = int(node.get("mem_mb", 8000 * sockets * cores))
+    types = _units(gpus, defaults, gpu_type)
     return Shape(
         path.stem,
         sockets=sockets,
@@ -190,7 +195,10 @@ def from_file(name: str) -> Shape:
         threads=threads,
         mem_mb=mem_mb,
         gpu_type=gpu_type,
-        gpus=len(gpus),
+        gpus=len(types),
+        gres=",".join(f"gpu:{kind}:{types.count(kind)}" for kind in dict.fromkeys(types))
+        if len(set(types)) > 1
+        else "",
         topology=path.resolve(),
         features=gpu_type,
         settings=(
@@ -201,6 +209,18 @@ def from_file(name: str) -> Shape:
             Partition("gpu", "Default=YES MaxTime=INFINITE DefaultTime=01:00:00 State=UP"),
         ),
     )
+
+
+def _units(gpus: list[dict[str, Any]], defaults: dict[str, Any], gpu_type: str) -> list[str]:
+    """Types of what can be given out: whole GPUs, and the slices of those in MIG mode."""
+    types: list[str] = []
+    for gpu in gpus:
+        slices = gpu.get("mig") or []
+        if gpu.get("mig_capable", defaults.get("mig_capable")) and (slices or gpu.get("mig_mode")):
+            types += [str(one.get("name", "mig")) for one in slices]
+        else:
+            types.append(gpu_type)
+    return types
 
 
 def _last_cpu(cpus: str) -> int:

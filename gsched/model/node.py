@@ -25,6 +25,8 @@ class Gpu(msgspec.Struct, array_like=True, gc=False):
     bus_id: str = ""
     #: "" healthy, else why it is out of service
     fault: str = ""
+    #: of a MIG device: minors of the /dev/nvidia-caps devices that open it
+    caps: list[int] = []
 
 
 class Node(msgspec.Struct, array_like=True, gc=False):

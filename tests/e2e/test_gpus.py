@@ -86,6 +86,15 @@ def test_what_a_mig_node_gives_out(open_nvml: Make) -> None:
     assert len(devices) == 4 + 7 + 6
     assert [device.type for device in devices[:4]] == ["3g.20gb", "a100", "1g.5gb", "1g.5gb"]
     assert devices[0].uuid.startswith("MIG-") and not any(devices[0].links)
+    # Without a word of the configuration they go by Slurm's names.
+    own = [device.type for device in gpus.allocatable(found)]
+    assert own[:3] == ["nvidia_a100_3g.20gb", "nvidia_a100_2g.10gb", "nvidia_a100_1g.5gb"]
+    assert own[-1] == "nvidia_a100-sxm4-40gb"
+    caps = {(0, 1, 0): [30, 31], (1, 7, 0): [129, 130]}
+    devices = gpus.allocatable(found, (), caps)
+    assert [device.caps for device in devices[:5]] == [[30, 31], [], [], [], [129, 130]]
+    assert {*gpus.slices(found)} == {found.gpus[0].uuid, found.gpus[1].uuid}
+    assert gpus.slices(found)[found.gpus[0].uuid] == [device.uuid for device in devices[:4]]
     assert len({device.uuid for device in devices}) == 17
     assert devices[16].links == [0] * 11 + [12] * 5 + [0]
 
