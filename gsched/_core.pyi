@@ -308,9 +308,10 @@ class Core:
         thousandths, with gpus_per_node=1): shares lie beside each other on GPUs that no job holds
         whole, on the tightest one that suffices, or as the policy says. gpu_kind: of which parts
         gpu_milli counts (0: thousandths; else those of set_node's gpu_parts, by exact numbers);
-        one_shared: at most one GPU of a node is to be in parts of that kind. policy: how nodes
-        are ranked. switches: at most so many leaves of the topology, segment: a multiple of so many
-        nodes, each so many within one leaf (both without effect where there is no topology).
+        one_shared: at most one GPU of a node is to be in parts of that kind (to be said of all
+        requests of a kind, or of none). policy: how nodes are ranked. switches: at most so many
+        leaves of the topology, segment: a multiple of so many nodes, each so many within one leaf
+        (both without effect where there is no topology).
         contiguous: nodes that follow each other by number, wherever they are in the network, of
         the shortest stretch that holds them. spread: as many nodes as there may be (tasks dealt
         out evenly), wherever they are. use_min_nodes: of a range of nodes the fewest.

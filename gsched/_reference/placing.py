@@ -160,18 +160,42 @@ class Placing(Topology, Rarities):
             for n in self.nodes
         ]
 
+    def around(self, number: int) -> list[int]:
+        """Reservations that overlap with one: earlier ones at any time, later ones as it begins."""
+        mine = self.planned[number]
+        return [
+            i
+            for i, other in enumerate(self.planned)
+            if (i < number and other.at < mine.until and mine.at < other.until)
+            or (i > number and other.at <= mine.at < other.until)
+        ]
+
+    def beside_share(self, want: Request, number: int, node: int, now: int, gpus: int) -> int:
+        """Those GPUs of a node that may be had beside a planned share of one, beyond its time."""
+        mine = self.planned[number]
+        mask = next(row[4] for row in mine.placement.nodes if row[0] == node)
+        gpu = bits(mask)[0]
+        around = self.around(number)
+        free = self.at(mine.at, now, [i for i in around if i < number], number)[node]
+        kind, room = self.nodes[node].parts(gpu)
+        room -= free.took.get(gpu, 0)
+        for i in [number, *(i for i in around if i > number)]:
+            for row in self.planned[i].placement.nodes:
+                if row[0] == node and row[4] & mask:
+                    room -= self.planned[i].placement.gpu_milli or BIG
+        if not want.gpu_milli or room < want.gpu_milli:
+            gpus &= ~mask
+        if want.one_shared and kind == want.gpu_kind:
+            gpus &= mask
+        return gpus
+
     def left_by_plan(self, number: int, node: int, now: int) -> tuple[int, int, int, int] | None:
         """CPUs, MB and GPUs of a node that a reservation leaves to jobs that last beyond it; and
         the bitmap of GPUs wholly free then, of which a share would use one up."""
         mine = self.planned[number]
         if node not in {row[0] for row in mine.placement.nodes}:
             return None
-        around = [
-            i
-            for i, other in enumerate(self.planned)
-            if (i < number and other.at < mine.until and mine.at < other.until)
-            or (i > number and other.at <= mine.at < other.until)
-        ]
+        around = self.around(number)
         earlier = [i for i in around if i < number]
         free = self.at(mine.at, now, earlier, number)[node]
         cpus, mem, whole, gpus = free.cpus, free.mem, free.gpus, free.gpus.bit_count()
@@ -311,7 +335,9 @@ class Placing(Topology, Rarities):
                     count = min(count, left[2])
                 elif left[2] < 1:
                     gpus &= ~left[3]
-                if i in self.strict[number]:
+                if planned.placement.gpu_milli:
+                    gpus = self.beside_share(want, number, i, now, gpus)
+                elif i in self.strict[number]:
                     gpus &= ~bitmap(
                         b for row in planned.placement.nodes if row[0] == i for b in bits(row[4])
                     )

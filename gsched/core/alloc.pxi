@@ -9,6 +9,8 @@ cdef inline int64_t end_in(Book* b, int64_t end) noexcept nogil:
 cdef inline void con_less(Con* con, Share* sh) noexcept nogil:
     """GPUs of a share that lasts beyond the time of con. A part of a GPU uses up all of it there,
     unless it is in parts anyway."""
+    if con.strict == 2 and con.mask & sh.mask:
+        con.room -= sh.milli if sh.milli else con.room
     if sh.milli == 0:
         con.gpus -= sh.gpus
     elif con.free & sh.mask:

@@ -210,9 +210,10 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
                 c.cons[j].mem -= sh.mem
                 con_less(&c.cons[j], sh)
             j = c.cons[j].next
-        strict = (r.island or r.milli > 0
-                  or ((r.gtype >= 0 or (r.rare != NULL and r.rare.n_kinds))
-                      and c.mixed[c.layout[sh.node]]))
+        strict = 2 if r.milli else (
+            r.island or ((r.gtype >= 0 or (r.rare != NULL and r.rare.n_kinds))
+                         and c.mixed[c.layout[sh.node]])
+        )
         con = &c.cons[c.n_cons]
         con.node = sh.node
         con.at = at
@@ -221,9 +222,15 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
         con.mem = c.then.mem[sh.node] - sh.mem
         con.free = c.then.gpus[sh.node]
         con.gpus = gs_pop(con.free)
+        con.strict = 0
         con_less(con, sh)
         con.strict = strict
         con.mask = sh.mask if strict else 0
+        if strict == 2:
+            con.kind = r.kind
+            con.room = parts_of(c, sh.node, gs_ctz(sh.mask)) - r.milli
+            if c.then.frac[sh.node] & sh.mask:
+                con.room -= c.then.took[<size_t>sh.node * MAX_GPUS + gs_ctz(sh.mask)]
         con.next = c.con_head[sh.node]
         c.con_head[sh.node] = c.n_cons
         c.n_cons += 1

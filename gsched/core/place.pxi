@@ -98,8 +98,10 @@ cdef int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept 
             hit = 1
             cpus = lmin(cpus, con.cpus)
             mem = lmin(mem, con.mem)
-            if con.strict:
+            if con.strict == 1 or (con.strict == 2 and (r.milli == 0 or con.room < r.milli)):
                 mask &= ~con.mask
+            if con.strict == 2 and r.one_shared and con.kind == r.kind:
+                mask &= con.mask
             if r.milli == 0:
                 gfree = imin(gfree, con.gpus)
             elif con.gpus < 1:

@@ -144,7 +144,9 @@ cdef struct Con:
     int32_t gpus
     int32_t next
     int32_t head
-    int32_t strict           # the very GPUs of mask are kept, not only their number
+    int32_t strict           # 1: the very GPUs of mask are kept, not only their number; 2: parts of it
+    int32_t room             # strict 2: the parts of that GPU that are left at that time
+    int32_t kind             # and their kind
     uint64_t mask
     uint64_t free            # GPUs wholly free at that time, but for shares started or kept since
 

@@ -130,3 +130,29 @@ def test_a_pass_fills_gpus_with_parts() -> None:
     held = [core.allocation(key)[0][4] for key in range(1, 9)]
     assert sorted(held) == [1, 1, 2, 2, 4, 4, 8, 8]
     core.check()
+
+
+def test_a_share_waits_for_no_reservation_that_leaves_room_for_it() -> None:
+    core = cluster([(SHARD, 4)])
+    core.allocate(1, [(0, 1, 0, 1)], 100, gpu_milli=3)
+    # It starts when those three are free; beside it two are left for ever.
+    core.queue_add(2, share(core, 2), 9, 0, 1000)
+    core.queue_add(3, share(core, 1), 8, 0, 0)
+    plan = core.schedule(0)
+    assert [start.key for start in plan.starts] == [3]
+    assert [(kept.key, kept.at) for kept in plan.reservations] == [(2, 100)]
+    core.set_end(1, 50)
+    core.release(1)
+    assert [start.key for start in core.schedule(50).starts] == [2]
+
+
+def test_a_share_does_not_take_what_is_reserved() -> None:
+    core = cluster([(SHARD, 4)])
+    core.allocate(1, [(0, 1, 0, 1)], 100, gpu_milli=3)
+    core.queue_add(2, share(core, 4), 9, 0, 1000)
+    core.queue_add(3, share(core, 1), 8, 0, 0)
+    core.queue_add(4, share(core, 1), 7, 0, 100)
+    plan = core.schedule(0)
+    # Four parts in 100 seconds: only who is gone by then may have the last one.
+    assert [start.key for start in plan.starts] == [4]
+    assert [(kept.key, kept.at) for kept in plan.reservations] == [(2, 100)]

@@ -154,7 +154,7 @@ def requests(draw: st.DrawFn, n_nodes: int, *, joint: bool = True) -> dict[str, 
         else:
             out["gpu_milli"] = draw(st.sampled_from([1, 1, 2, 3, 4]))
             out["gpu_kind"] = draw(st.sampled_from([1, 1, 2]))
-            out["one_shared"] = draw(st.booleans())
+            out["one_shared"] = out["gpu_kind"] == 2
         out["policy"] = draw(st.sampled_from([0, 0, 0, 1, 2, 3, 4, 5, 6]))
         out.pop("one_island", None)
         odd -= {"exclusive"}
