@@ -285,11 +285,12 @@ class Core(Quick):
                 placement = Placement(rows, want.gpu_milli)
                 self.planned.append(Reservation(job.key, time, time + duration, placement))
                 exact = want.one_island or want.gpu_milli > 0
+                typed = want.gpu_type >= 0 or len(want.gpu_kinds) > 0
                 self.strict.append(
                     {
                         row[0]
                         for row in rows
-                        if exact or (want.gpu_type >= 0 and len(self.nodes[row[0]].types) > 1)
+                        if exact or (typed and len(self.nodes[row[0]].types) > 1)
                     }
                 )
                 return
