@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gsched import gpushare
 from gsched.config import Config, ConfigError, NodeConfig, load_config
 from gsched.config.locate import find_slurm_conf
 from gsched.wire.keys import KeyProblem
@@ -32,6 +33,7 @@ from gsched.wire.process import (
     raise_file_limit,
 )
 from slurmd_compat import configless
+from slurmd_compat.binding import device_files
 from slurmd_compat.inventory import Inventory, machine_cpus, memory_mb, uptime_s
 from slurmd_compat.journal import SpoolBusy
 from slurmd_compat.stepd import read_status
@@ -128,18 +130,25 @@ def hardware() -> str:
 
 
 def gres(config: Config, node: NodeConfig) -> str:
-    """The GPUs that gres.conf and NVML give this node, one line each."""
+    """The GPUs that gres.conf and NVML give this node, one line each, and their parts."""
     inventory = Inventory(config, node)
     lines = [f"slurmd: {problem}" for problem in inventory.problems]
     for index, gpu in enumerate(inventory.gpus):
         links = ",".join("-1" if i == index else str(n) for i, n in enumerate(gpu.links))
-        file = f" File=/dev/nvidia{gpu.minor}" if gpu.minor >= 0 else ""
+        files = ",".join(device_files(inventory.gpus, 1 << index))
+        file = f" File={files}" if files else ""
         cores = f" Cores={gpu.cores}" if gpu.cores else ""
         lines.append(
             f"slurmd: Gres Name=gpu Type={gpu.type or '(null)'} Count=1 Index={index}"
             f"{file}{cores} Links={links or '(null)'} UUID={gpu.uuid}"
             + (f" Fault={gpu.fault}" if gpu.fault else "")
         )
+    for index, (name, count) in enumerate(gpushare.parts(config, node.name, inventory.gpus) or ()):
+        if count:
+            gpu = inventory.gpus[index]
+            file = f" File=/dev/nvidia{gpu.minor}" if gpu.minor >= 0 else ""
+            kind = gpu.type or "(null)"
+            lines.append(f"slurmd: Gres Name={name} Type={kind} Count={count} Index={index}{file}")
     return "\n".join(lines) or "slurmd: No GRES"
 
 

@@ -21,6 +21,7 @@ from gsched.wire.messages import Done, Refused, UpdateJob
 from gsched_cli import scontrol, sinfo
 from gsched_cli.jobview import JobView
 from slurmd_compat.binding import share_variables
+from slurmd_compat.main import gres
 
 CONF = """
 ClusterName=c
@@ -308,3 +309,14 @@ def test_what_a_job_is_told_of_its_parts() -> None:
     assert share_variables("shard", 2, 4) == {"SLURM_SHARDS_ON_NODE": "2"}
     assert share_variables("mps", 50, 200) == {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
     assert share_variables("mps", 1, 3) == {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "33.33"}
+
+
+def test_the_node_prints_what_it_has() -> None:
+    lines = "Name=gpu Type=h100 File=/dev/nvidia[0-1]\nName=shard Count=3 File=/dev/nvidia1\n"
+    config = parse_config(conf("gpu:h100:2,shard:3", lines))
+    shown = gres(config, config.nodes["a1"]).splitlines()
+    assert [line.partition(" Links")[0] for line in shown] == [
+        "slurmd: Gres Name=gpu Type=h100 Count=1 Index=0 File=/dev/nvidia0",
+        "slurmd: Gres Name=gpu Type=h100 Count=1 Index=1 File=/dev/nvidia1",
+        "slurmd: Gres Name=shard Type=h100 Count=3 Index=1 File=/dev/nvidia1",
+    ]
