@@ -38,6 +38,7 @@ from gsched.wire.messages import (
     Done,
     JobQuery,
     NodeQuery,
+    Orders,
     Register,
     SubmitJob,
     ToNode,
@@ -85,13 +86,15 @@ class Simulated:
         )  # fmt: skip
         self.carry_out(self.agent.restore(self.agent.identity, [], now_ms()))
 
-    def turn(self) -> None:
+    def turn(self, deaf: bool = False) -> None:
         while True:
             try:
                 frames = self.sock.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self.carry_out(self.agent.apply(decode(ToNode, frames[-1]), now_ms()))
+            message = decode(ToNode, frames[-1])
+            if not (deaf and isinstance(message, Orders)):
+                self.carry_out(self.agent.apply(message, now_ms()))
 
     def tick(self) -> None:
         self.carry_out(self.agent.apply(Tick(), now_ms()))
@@ -140,8 +143,8 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def agents_main(names: list[str], port: int, keys: str, stop: Event) -> None:
-    """All agents, one loop."""
+def agents_main(names: list[str], port: int, keys: str, stop: Event, deaf: bool) -> None:
+    """All agents, one loop. Deaf ones report, but do nothing that they are told."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65536)), hard))
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -158,7 +161,7 @@ def agents_main(names: list[str], port: int, keys: str, stop: Event) -> None:
     spread = {one: now_ms() + 10_000 * n // len(everyone) for n, one in enumerate(everyone)}
     while not stop.is_set():
         for sock, _ in poller.poll(20):
-            by_sock[sock].turn()
+            by_sock[sock].turn(deaf)
         now = now_ms()
         for one in everyone:
             if now >= one.agent.wake_at():
@@ -173,7 +176,7 @@ def agents_main(names: list[str], port: int, keys: str, stop: Event) -> None:
 
 
 @contextlib.contextmanager
-def cluster(nodes: int) -> Iterator[tuple[Client, list[int]]]:
+def cluster(nodes: int, *, deaf: bool = False) -> Iterator[tuple[Client, list[int]]]:
     """A controller, a frontend and so many agents, all up: a client, and the processes' ids."""
     directory = Path(tempfile.mkdtemp(prefix="bench-agents-"))
     started: list[Popen[bytes]] = []
@@ -198,7 +201,7 @@ def cluster(nodes: int) -> Iterator[tuple[Client, list[int]]]:
                 started.append(Popen(argv, stdout=out, stderr=out))
         client = Client(load_config(str(conf)).frontend_socket)
         wait("the controller", lambda: answers(client))
-        agents = multiprocessing.Process(target=agents_main, args=(names, port, keys, stop))
+        agents = multiprocessing.Process(target=agents_main, args=(names, port, keys, stop, deaf))
         began = time.monotonic()
         before = process_s(started[0].pid)
         agents.start()

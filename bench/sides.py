@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import re
 import shutil
 import statistics
@@ -433,6 +434,16 @@ def show(values: Sequence[float], digits: int = 1) -> str:
     """Median (least to most)."""
     middle = statistics.median(values)
     return f"{middle:.{digits}f} ({min(values):.{digits}f}..{max(values):.{digits}f})"
+
+
+def machine() -> str:
+    """One sentence about where this was measured."""
+    found = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} CPUs ({found[1] if found else platform.machine()}), {memory:.0f} GiB, "
+        f"Linux {platform.release()}, Python {platform.python_version()}"
+    )
 
 
 def load() -> str:

@@ -86,8 +86,6 @@ class Cluster:
 
     def judge(self, job: Job) -> None:
         """Finds anew whether a waiting job may start at all. Cost: that, mostly."""
-        if not self.queued(job.id):
-            return
         change = self._queue.judge(job)
         if change is None:
             self.queue_job(job)

@@ -225,11 +225,14 @@ class Queue:
         self._config = config
 
     def judge(self, job: Job) -> bool | None:
-        """Whether a job's reason for not starting at all has changed, when that could be put right;
-        None: it must be queued anew, as it has several rows or is bound to others."""
-        rows = self._rows[job.id]
-        alone = not (job.spec.partitions[1:] or job.array_pending or job.het_job_id)
-        if not alone or job.spec.licenses or len(rows) != 1 or rows[0] not in self.row:
+        """Whether a queued job's reason for not starting at all has changed, when that could be put
+        right; None: it must be queued anew, as it has several rows or is bound to others."""
+        rows = self._rows.get(job.id)
+        if rows is None:
+            return False
+        spec = job.spec
+        bound = job.array_pending or job.het_job_id or spec.licenses or len(spec.partitions) > 1
+        if bound or len(rows) != 1 or rows[0] not in self.row:
             return None
         before = self.parked.get(job.id, "")
         if before == "BadConstraints":

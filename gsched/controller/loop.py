@@ -11,14 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import zmq
 
 from gsched.config import Config
+from gsched.controller import memory
 from gsched.controller.clock import Clock
 from gsched.controller.configless import Files
 from gsched.controller.load import encode_record
 from gsched.controller.mailer import Mailer
-from gsched.controller.orders import pack
+from gsched.controller.orders import pack, wire_form
 from gsched.controller.sharing import Sharing
 from gsched.controller.verbs import reconfigure, shutdown, submit, why
 from gsched.ledger import absence
@@ -165,6 +167,7 @@ class Controller:
             if now >= self._next_tend:
                 self._next_tend = now + TEND_S
                 self._store.tend()
+                memory.settle()
 
     def _wait(self) -> None:
         now = self._clock.now()
@@ -268,6 +271,7 @@ class Controller:
         self._max_script = submit.max_script(config)
         if out is None:
             self._carry_out(batch)
+        memory.sweep()
         return ""
 
     def _complain(self, peer: str, text: str) -> None:
@@ -297,11 +301,12 @@ class Controller:
         self._answer(out.answers)
         for node, message in out.messages:
             self._sockets.send_node(node, encode(message))
+        images: dict[int, msgspec.Raw] = {}
         for node, orders in out.orders.items():
             live = self._ledger.live.get(node)
             if live is not None and live.session:
                 for packed in pack(self._ledger.meta.epoch, live.session, orders, self._content):
-                    self._sockets.send_node(node, encode(packed))
+                    self._sockets.send_node(node, wire_form(packed, images))
         if out.schedule:
             self._wants_pass = True
         if out.wake_at is not None and (self._wake_at is None or out.wake_at < self._wake_at):

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from gsched.config import Config, ConfigError, load_config
 from gsched.config.locate import find_slurm_conf
+from gsched.controller import memory
 from gsched.controller.clock import Clock
 from gsched.controller.load import load_ledger
 from gsched.controller.loop import Controller
@@ -200,10 +201,7 @@ def serve(options: Options, config: Config, log: Log) -> None:
             Reload(config, sockets.admission),
             mailer,
         )
-        gc.freeze()
-        # Nearly nothing is cyclic, but a look at all that waits costs tens of ms.
-        gc.set_threshold(50_000, 20, 100)
-        gc.enable()
+        memory.begin()
         with signals(controller, log):
             controller.take_over()
             logger.info(

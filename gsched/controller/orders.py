@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
-from gsched.wire.messages import LaunchSpec, Order, Orders, Prepare
+from gsched.wire.messages import LaunchSpec, Order, Orders, Prepare, encode
 
 #: A message grows no further once it carries this much, bytes; one order always fits.
 ENOUGH = 4 << 20
 
 #: content hash -> content, None when it is not stored
 Content = Callable[[str], bytes | None]
+
+
+def wire_form(orders: Orders, images: dict[int, msgspec.Raw]) -> bytes:
+    """The bytes of a message. A job on many nodes, which names them all, is encoded once for all
+    of them: `images` keeps that, by the identity of the job's image, while a batch is sent."""
+    sent: list[Order] = []
+    for order in orders.orders:
+        if isinstance(order, Prepare) and len(order.launch.job.alloc) > 1:
+            image = order.launch.job
+            raw: Any = images.get(id(image))
+            if raw is None:
+                raw = images[id(image)] = msgspec.Raw(msgspec.msgpack.encode(image))
+            order = Prepare(order.n, msgspec.structs.replace(order.launch, job=raw), order.go)
+        sent.append(order)
+    return encode(Orders(orders.epoch, orders.session, sent))
 
 
 def pack(epoch: int, session: str, orders: Sequence[Order], content: Content) -> Iterator[Orders]:

@@ -135,8 +135,9 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
 
 
 def _prepare(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    image = image_of(job)
     for index in range(len(job.alloc)):
-        send_prepare(led, job, index, now, out)
+        send_prepare(led, job, index, now, out, image)
     _tell_waiters(led, job, now, out)
 
 
@@ -159,17 +160,23 @@ def cancel_doomed(led: Ledger, job: Job, now: float, out: Outcome) -> None:
         end(led, job, JobState.CANCELLED, "DependencyNeverSatisfied", now, out)
 
 
-def send_prepare(led: Ledger, job: Job, index: int, now: float, out: Outcome) -> None:
+def image_of(job: Job) -> Job:
+    """The job as it is now: an order may be repeated when it has long moved on to another attempt.
+    Nobody changes an image; all nodes of a job share one."""
+    return msgspec.structs.replace(job, alloc=[msgspec.structs.replace(p) for p in job.alloc])
+
+
+def send_prepare(
+    led: Ledger, job: Job, index: int, now: float, out: Outcome, image: Job | None = None
+) -> None:
     """Orders the node to prepare its share (and, alone, to start it). Script and environment are
     filled in by whoever sends it."""
     part = job.alloc[index]
     gpus = led.nodes[part.node].gpus
     uuids = [gpu.uuid for bit, gpu in enumerate(gpus) if part.gpus >> bit & 1]
     limit = hetero.limit(led, job)
-    # As it is now: the order may be repeated when the job has long moved on to another attempt.
-    image = msgspec.structs.replace(job, alloc=[msgspec.structs.replace(p) for p in job.alloc])
     launch = LaunchSpec(
-        job=image,
+        job=image or image_of(job),
         node_index=index,
         gpu_uuids=uuids,
         limit_s=limit + over_time(led, job) if limit else 0,

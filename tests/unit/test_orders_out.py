@@ -1,0 +1,24 @@
+"""Orders on the wire: the same message, however it was made."""
+
+from __future__ import annotations
+
+from gsched.controller.orders import wire_form
+from gsched.model import Job, JobSpec, NodeAlloc
+from gsched.wire.messages import Forget, LaunchSpec, Orders, Prepare, ToNode, decode, encode
+
+
+def order(n: int, job: Job, index: int) -> Prepare:
+    return Prepare(n, LaunchSpec(job, index, [f"GPU-{index}"], 60, script=b"x"), False)
+
+
+def test_a_job_of_many_nodes_is_encoded_once_and_reads_the_same() -> None:
+    alloc = [NodeAlloc(f"n{i}", 4, 1, 100, 1 << i) for i in range(5)]
+    gang = Job(7, 1000, 1000, "user", "group", JobSpec(), alloc=alloc)
+    single = Job(8, 1000, 1000, "user", "group", JobSpec(), alloc=alloc[:1])
+    images: dict[int, object] = {}
+    for index in range(5):
+        orders = Orders(3, "session", [order(1, gang, index), Forget(2, 6, 1), order(3, single, 0)])
+        sent = wire_form(orders, images)  # type: ignore[arg-type]
+        assert sent == encode(orders)
+        assert decode(ToNode, sent) == orders
+    assert list(images) == [id(gang)]
