@@ -210,18 +210,7 @@ def measured(trace: Trace) -> tuple[tuple[Nodes, ...], str]:
     """(nodes that suit a trace, the sentence that tells so): as its header says, else as many as
     its jobs fill to four fifths, and never fewer than the largest job needs."""
     if trace.cpus or trace.gpus:
-        total = trace.cpus or trace.gpus
-        count = trace.nodes if 0 < trace.nodes <= total else 0
-        if not count:
-            most = MAX_GPUS if trace.gpus else CPUS
-            each = max(n for n in range(1, most + 1) if total % n == 0)
-            count = total // each
-        each = -(-total // count)
-        if trace.gpus and each <= MAX_GPUS:
-            return (Nodes(count, each),), f"as the trace's header says: {count} nodes x {each} GPUs"
-        if trace.cpus:
-            made = Nodes(count, 0, cpus=each)
-            return (made,), f"as the trace's header says: {count} nodes x {each} CPUs"
+        return _as_told(trace)
     gpus = any(job.gpus for job in trace.jobs)
     node, least = _node_for(trace, gpus)
     span = trace.jobs[-1].submit - trace.jobs[0].submit
@@ -237,6 +226,25 @@ def measured(trace: Trace) -> tuple[tuple[Nodes, ...], str]:
         f"the trace does not say how large its cluster was: {what} are taken, {why} (say --nodes "
         "or --conf)"
     )
+
+
+def _as_told(trace: Trace) -> tuple[tuple[Nodes, ...], str]:
+    """Where the header tells of processors alone, or of nodes with one each, they are a pool, and
+    large nodes are as good: which processors a job had on which node the trace does not tell."""
+    total = trace.cpus or trace.gpus
+    most = MAX_GPUS if trace.gpus else 1 << 16
+    each = -(-total // trace.nodes) if trace.nodes else 1
+    if not 1 < each <= most:
+        each = min(total, GPUS if trace.gpus else CPUS)
+    sizes = [(total // each, each), (1, total % each)]
+    made = [
+        Nodes(count, size) if trace.gpus else Nodes(count, 0, cpus=size)
+        for count, size in sizes
+        if count and size
+    ]
+    what = "GPUs" if trace.gpus else "CPUs"
+    words = " and ".join(f"{nodes.count} x {nodes.gpus or nodes.cpus}" for nodes in made)
+    return tuple(made), f"{total} {what} as the trace's header says: nodes {words}"
 
 
 def _node_for(trace: Trace, gpus: bool) -> tuple[Nodes, int]:

@@ -171,9 +171,11 @@ def sim(
     """
     if conf is not None and nodes:
         raise click.UsageError("--conf and --nodes do not go together")
+    told_already: set[str] = set()
 
     def say(text: str) -> None:
-        if not quiet:
+        if not quiet and text not in told_already:
+            told_already.add(text)
             click.echo(text, err=True)
 
     _check_places(out, [schedule, timeline, picture])
@@ -232,7 +234,7 @@ def _one(
 ) -> Result:
     built = build(wish, trace)
     for remark in built.remarks:
-        say(f"{name}: {remark}" if name != "as given" else remark)
+        say(remark)
     requests = Requests(
         built.config, options.gangs, options.limits, options.kill, strict=wish.conf is not None
     )

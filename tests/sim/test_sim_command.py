@@ -209,10 +209,34 @@ def test_a_cluster_to_measure() -> None:
     assert "which its largest job needs" in remark
 
 
-def test_a_cluster_as_the_header_says() -> None:
-    trace = Trace("t", "swf", [TraceJob("1", 0, 1, cpus=4)], nodes=16, cpus=64)
-    nodes, remark = measured(trace)
-    assert [(n.count, n.cpus) for n in nodes] == [(16, 4)]
-    assert remark == "as the trace's header says: 16 nodes x 4 CPUs"
-    trace.nodes = 0
-    assert [(n.count, n.cpus) for n in measured(trace)[0]] == [(1, 64)]
+@pytest.mark.parametrize(
+    ("nodes", "cpus", "expected"),
+    [
+        (16, 64, [(16, 4)]),
+        (16, 60, [(15, 4)]),
+        (0, 64, [(1, 64)]),
+        (0, 40, [(1, 40)]),
+        (430, 430, [(6, 64), (1, 46)]),
+    ],
+)
+def test_a_cluster_as_the_header_says(
+    nodes: int, cpus: int, expected: list[tuple[int, int]]
+) -> None:
+    trace = Trace("t", "swf", [TraceJob("1", 0, 1, cpus=4)], nodes=nodes, cpus=cpus)
+    made, remark = measured(trace)
+    assert [(n.count, n.cpus) for n in made] == expected
+    assert remark.startswith(f"{cpus} CPUs as the trace's header says")
+
+
+def test_a_log_in_the_standard_format_from_end_to_end(tmp_path: Path) -> None:
+    """4 processors: job 2 wants all and waits for job 1; job 3 would delay it."""
+    rest = "-1 1 1 1 -1 1 -1 -1 -1"
+    log = (
+        "; MaxProcs: 4\n"
+        f"1 0 -1 10 3 -1 -1 3 20 {rest}\n2 1 -1 5 4 -1 -1 4 5 {rest}\n"
+        f"3 2 -1 30 1 -1 -1 1 30 {rest}\n4 3 -1 4 1 -1 -1 1 17 {rest}\n"
+    )
+    result = sim(tmp_path, "--schedule", str(tmp_path / "s.csv"), trace=log)
+    assert result.exit_code == 0, result.output
+    assert starts(tmp_path / "s.csv") == {"1": 0, "2": 10, "3": 15, "4": 3}
+    assert "GPUs in use" not in result.stdout
