@@ -37,7 +37,10 @@ def verdicts(reader: Reader, ids: Sequence[str], at: int = 0) -> list[Why]:
         raise Unexplained(str(refusal)) from None
     if isinstance(reply, Refused):
         raise Unexplained(reply.message)
-    return msgspec.json.decode(reply.data, type=list[Why])
+    try:
+        return msgspec.json.decode(reply.data, type=list[Why])
+    except msgspec.DecodeError:
+        raise Unexplained("the controller's answer cannot be read") from None
 
 
 def as_json(found: list[Why], env: Mapping[str, str]) -> str:

@@ -371,11 +371,12 @@ def lines(why: Why, when: When) -> Iterator[str]:
             if place.starts or (place.room and not place.lacks):
                 continue
             yield ""
-            total = "" if place.needed == 1 else f"{place.needed} of "
+            wanted = "1 is" if place.needed == 1 else f"{place.needed} are"
+            each = "" if place.needed == 1 else " each"
+            has = "has" if place.suited == 1 else "have"
             yield (
-                f"Partition {place.partition}: {total}{_plural(place.nodes, 'node')}, "
-                f"each wanted with {need_text(place)}; {place.suited} "
-                f"{'has' if place.suited == 1 else 'have'} room"
+                f"Partition {place.partition} has {_plural(place.nodes, 'node')}; {wanted} wanted "
+                f"with {need_text(place)}{each}; {place.suited} {has} room"
             )
             for lack in place.lacks:
                 only = f" ({lack.alone} only this)" if 0 < lack.alone < lack.nodes else ""

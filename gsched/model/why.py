@@ -125,9 +125,9 @@ class Start(msgspec.Struct):
     """When it is expected to start."""
 
     time: int = 0
-    #: planned: room is kept for it; not_before: it cannot be earlier; earliest: first room beside
-    #: the planned jobs, others ahead may take it; begin, requeue, dependency, array_limit, licenses,
-    #: switches: when that has passed, by time limits; now; unknown
+    #: now; planned: room is kept for it; not_before: it cannot be earlier; earliest: first room
+    #: beside the planned jobs, others ahead may take it; begin, requeue, dependency, array_limit,
+    #: licenses, switches: when that has passed, by time limits; unknown
     basis: str = "unknown"
     nodes: str = ""
 
