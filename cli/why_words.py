@@ -188,6 +188,13 @@ def _resources(why: Why, cause: Cause, when: When) -> str:
     return f"{text}."
 
 
+def _not_tested(why: Why, cause: Cause, when: When) -> str:
+    return (
+        f"A pass of the scheduler looks at the first {_plural(cause.limit, 'job')} "
+        f"(bf_max_job_test), and {cause.have} are ahead."
+    )
+
+
 def _new(why: Why, cause: Cause, when: When) -> str:
     return "Nothing is in its way; the scheduler has not come to it yet."
 
@@ -210,6 +217,7 @@ _CAUSES: dict[str, Callable[[Why, Cause, When], str]] = {
     "never": _never,
     "nodes": _nodes,
     "resources": _resources,
+    "not_tested": _not_tested,
     "new": _new,
 }
 
@@ -360,7 +368,8 @@ def lines(why: Why, when: When) -> Iterator[str]:
     # The word of a list without blanks, as squeue has it.
     yield f"{head}{'' if why.starts else f': {why.reason}'}"
     if why.at > why.now:
-        yield f"  (asked for {when(why.at)}; running jobs are taken to last as long as they may)"
+        ahead = ", and jobs ahead without a plan are not counted" if why.ahead.jobs else ""
+        yield f"  (at {when(why.at)}, if running jobs last as long as they may{ahead})"
     for text in [] if why.starts else sentences(why, when):
         yield f"  {text}"
     for part in why.components:

@@ -424,6 +424,14 @@ class Core:
         """What each node lacks, now or at a later time; the rest as in what_if(). A node with room
         that reservations take lacks "reserved". Cost: nodes; at a later time nodes + shares."""
 
+    def ahead(self, key: int) -> tuple[int, int]:
+        """(how many rows of the queue come before that of `key` in its partition and are neither
+        held nor to begin later, the key of the first of them that the last pass left waiting for
+        room or 0); zeros if no pass has come to it. Cost: those rows, some ns each."""
+
+    def estimate(self, key: int) -> int:
+        """The start estimate of one waiting job, as in estimates(). Cost: constant."""
+
     def repeat_place(self, req: int, repeat: int) -> int:
         """Place a request `repeat` times without the GIL and forget the answers: for benchmarks of
         the core alone. How often it fitted."""

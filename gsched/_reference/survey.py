@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from gsched import _core
 from gsched._core import Placement
 from gsched._reference.parts import Free, Request
 from gsched._reference.placing import FOREVER, YEAR, Placing
@@ -110,3 +111,16 @@ class Surveys(Placing):
         tasks = max(want.least_tasks, want.ntasks) if one else want.least_tasks
         gpus = (want.gpus_total if one else 1) if want.gpus_total else 0
         return found[0] >= tasks and found[1] >= gpus
+
+    def ahead(self, key: int) -> tuple[int, int]:
+        mine = self.queue[key]
+        partition = self.requests[mine.req].partition
+        rows = [
+            job
+            for job in sorted(self.queue.values(), key=lambda j: (-j.priority, j.order, j.key))
+            if self.requests[job.req].partition == partition
+        ]
+        rows = rows[: rows.index(mine)]
+        rows = [job for job in rows if job.verdict not in (_core.HELD, _core.BEGIN)]
+        waits = (_core.RESOURCES, _core.PRIORITY, _core.BEHIND)
+        return len(rows), next((job.key for job in rows if job.verdict in waits), 0)

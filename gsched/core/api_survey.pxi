@@ -83,3 +83,35 @@ cdef class _Surveys(_Decisions):
             )
         finally:
             free(lacks)
+
+    def ahead(self, key):
+        """Rows before that of `key` in its partition that could start now, and the first of them
+        that waits for resources."""
+        cdef Cluster* c = &self.c
+        cdef int32_t mine, slot
+        cdef int64_t i, rows = 0, first = 0
+        cdef int partition
+        cdef uint8_t v
+        self._enter()
+        mine = self._job(key)
+        partition = c.filters[c.reqs[c.q_req[mine]].filter].partition
+        for i in range(c.n_sorted):
+            slot = c.sorted[i].slot
+            if not c.q_live[slot] or c.q_key[slot] != c.sorted[i].key:
+                continue
+            if slot == mine:
+                return rows, first
+            if c.filters[c.reqs[c.q_req[slot]].filter].partition != partition:
+                continue
+            v = c.q_verdict[slot]
+            if v == V_HELD or v == V_BEGIN:
+                continue
+            rows += 1
+            if first == 0 and (v == V_RESOURCES or v == V_PRIORITY or v == V_BEHIND):
+                first = c.q_key[slot]
+        return 0, 0
+
+    def estimate(self, key):
+        """The start estimate of a waiting job, as in estimates(); 0: not known."""
+        self._enter()
+        return self.c.q_at[self._job(key)]

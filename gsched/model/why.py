@@ -31,7 +31,8 @@ class Cause(msgspec.Struct):
     """One thing that keeps the job waiting; the first of a list is what the reason word says."""
 
     #: hold, dependency, begin, requeue, array_limit, licenses, partition_state, time_limit, size,
-    #: account, qos, component, together, resources, nodes, never, priority, new; others may come
+    #: account, qos, component, together, resources, nodes, never, priority, not_tested, new;
+    #: others may come
     kind: str
     #: nothing that ends by itself changes it: the request, or somebody's order, has to
     never: bool = False

@@ -15,6 +15,7 @@ from gsched import access, dependency, licenses
 from gsched.hostlist import compress, expand
 from gsched.model import Dep, Hold, Job, JobState, Node, NodeFlag
 from gsched.model.why import Ahead, Away, Cause, JobRef, Lack, Place, Start, Why
+from gsched.scheduling.passes import max_test
 from gsched.scheduling.suggest import suggest
 
 if TYPE_CHECKING:
@@ -133,12 +134,14 @@ def _one(led: Ledger, job: Job, asked: Asked) -> Why:
         why.causes = parked + bars + rest + others
     why.starts = not outside and not others and any(place.starts for place in places)
     why.never = _never(why, open_)
+    jobs, first = led.cluster.what_if.ahead(job.id)
     if not why.causes:
-        why.causes.append(Cause("new"))
+        most = max_test(led)
+        late = Cause("not_tested", limit=most, have=jobs)
+        why.causes.append(late if 0 < most <= jobs else Cause("new"))
     why.reason = _word(led, job, why.causes[0])
     why.start = _start(led, job, why, outside, open_, asked)
-    jobs, first = led.cluster.what_if.ahead(job.id, open_)
-    why.ahead = Ahead(len(jobs), _job_ref(led, first, asked) if first else None)
+    why.ahead = Ahead(jobs, _job_ref(led, first, asked) if first else None)
     why.commands = list(_commands(job, outside))
     # Another request would wait for these as well.
     bound = any(cause.kind in ("hold", "dependency", "array_limit") for cause in outside)

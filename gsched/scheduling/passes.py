@@ -20,10 +20,10 @@ def run_pass(ledger: Ledger, now: float, max_starts: int = MAX_STARTS) -> Plan:
 
     Cost: some ns per waiting job, one placement per request class, ~1 us per start.
     """
-    return ledger.cluster.schedule(int(now), max_starts, _max_test(ledger))
+    return ledger.cluster.schedule(int(now), max_starts, max_test(ledger))
 
 
-def _max_test(ledger: Ledger) -> int:
+def max_test(ledger: Ledger) -> int:
     """SchedulerParameters' bf_max_job_test; 0: all jobs, which is the default here."""
     value = ledger.config.scheduler_options.get("bf_max_job_test", "")
     return int(value) if value.isdecimal() else 0

@@ -390,9 +390,9 @@ def passes(
         assert (plan.tested, plan.more) == (other.tested, other.more)
         keys_there, times = (memoryview(part).cast("q") for part in core.estimates())
         if not plan.more:
-            assert dict(zip(keys_there, times, strict=True)) == {
-                k: job.start for k, job in twin.queue.items()
-            }
+            estimates = {k: job.start for k, job in twin.queue.items()}
+            assert dict(zip(keys_there, times, strict=True)) == estimates
+            assert {k: core.estimate(k) for k in estimates} == estimates
         assert {k: core.verdict(k) for k in twin.queue} == {
             k: job.verdict for k, job in twin.queue.items()
         }
@@ -433,6 +433,9 @@ def surveys(data: st.DataObject, both: Both, reqs: list[tuple[int, int]], now: i
             number, now, limit, without=without
         )
     assert core.what_if(req, now, 60) == before
+    if twin.queue:
+        key = data.draw(st.sampled_from(sorted(twin.queue)))
+        assert core.ahead(key) == twin.ahead(key)
 
 
 @st.composite

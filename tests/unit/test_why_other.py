@@ -272,6 +272,20 @@ def test_a_job_that_nobody_has_looked_at() -> None:
     assert why.starts and why.start.basis == "now"
 
 
+def test_passes_that_end_before_they_come_to_a_job() -> None:
+    conf = CONF.replace("GresTypes", "SchedulerParameters=bf_max_job_test=2\nGresTypes")
+    world = World(conf)
+    world.started("--nodes=4", "--gres=gpu:8", "--time=1:00:00")
+    for _ in range(2):
+        world.sbatch("--gres=gpu:1")
+    job = world.sbatch("--time=10:00")
+    words = world.settle()
+    why = world.why(job)
+    assert [cause.kind for cause in why.causes] == ["not_tested"]
+    assert (why.causes[0].limit, why.causes[0].have) == (2, 2)
+    assert why.reason == "None" and words.get(job.id, "None") == "None"
+
+
 def test_a_running_and_a_finished_job() -> None:
     world = World()
     job = world.started()
