@@ -151,12 +151,11 @@ def _nodes(why: Why, cause: Cause, when: When) -> str:
     if cause.detail:
         return f"It names nodes that are out of use: {cause.detail}."
     place = _place(why, cause)
+    text = f"It would not fit into partition {cause.partition} even if no job ran"
     away = next((lack for lack in place.lacks if lack.what == "state"), None) if place else None
-    count = f"{away.nodes} of {_plural(place.nodes, 'node')}" if away and place else "nodes"
-    return (
-        f"It would not fit into partition {cause.partition} even if no job ran: {count} "
-        f"or GPUs that it needs are out of use."
-    )
+    if away is None or place is None:
+        return f"{text}: GPUs that it needs are out of service."
+    return f"{text}: {demand_text(place, away)}."
 
 
 def _resources(why: Why, cause: Cause, when: When) -> str:
@@ -183,8 +182,8 @@ def _resources(why: Why, cause: Cause, when: When) -> str:
         return f"{text}."
     lack = max(now, key=lambda one: (one.alone, one.nodes))
     text += f": {demand_text(place, lack)}"
-    if lack.what == "gpus" and place.gpus_free >= place.gpus_wanted > 0:
-        text += f" ({place.gpus_free} are free in all, but scattered)"
+    if lack.what == "gpus" and lack.gpus >= place.gpus_wanted > 0:
+        text += f" ({lack.gpus} are free on them, but scattered)"
     return f"{text}."
 
 
@@ -366,7 +365,7 @@ def lines(why: Why, when: When) -> Iterator[str]:
             yield f"  started {when(why.began)}{on}{ended}"
         return
     # The word of a list without blanks, as squeue has it.
-    yield f"{head}{'' if why.starts else f': {why.reason}'}"
+    yield head if why.starts or " " in why.reason else f"{head}: {why.reason}"
     if why.at > why.now:
         ahead = ", and jobs ahead without a plan are not counted" if why.ahead.jobs else ""
         yield f"  (at {when(why.at)}, if running jobs last as long as they may{ahead})"
@@ -398,7 +397,10 @@ def lines(why: Why, when: When) -> Iterator[str]:
     ahead = ahead_text(why, when)
     if ahead:
         yield f"Ahead: {ahead}"
-    yield f"Expected start: {start_text(why, when)}"
+    if why.starts and why.start.nodes:
+        yield f"Room on {why.start.nodes}"
+    else:
+        yield f"Expected start: {start_text(why, when)}"
     if why.suggestions:
         yield "It would start " + ("then" if why.at > why.now else "now") + " with"
         for one in why.suggestions:

@@ -43,6 +43,20 @@ def test_squeue_of_an_unknown_job(cluster: LocalCluster) -> None:
     assert done.stderr == "slurm_load_jobs error: Invalid job id specified\n"
 
 
+def test_why_a_job_waits(cluster: LocalCluster) -> None:
+    job_id = cluster.sbatch("-J", "later", "--gres=gpu:1", "--begin=now+1hour", "--wrap", "true")
+    said = cluster.run(["gsched", "why", str(job_id)]).stdout.splitlines()
+    assert said[0].startswith(f"Job {job_id} (later, ") and said[0].endswith(" waits: BeginTime")
+    assert said[1].startswith("  It is not to begin before ")
+    assert f"Or: scontrol update jobid={job_id} StartTime=now" in said
+    detailed = cluster.run(["scontrol", "show", "job", "-dd", str(job_id)]).stdout
+    assert re.search(r"^   Why=It is not to begin before \S+ \(--begin\)\.$", detailed, re.M)
+    assert re.search(r"^   WhyInstead=--begin=now$", detailed, re.M)
+    cluster.run(["scancel", str(job_id)])
+    done = cluster.run(["gsched", "why", "999999"], check=False)
+    assert (done.returncode, done.stderr) == (1, "Error: Invalid job id specified\n")
+
+
 def test_scontrol_shows_job_node_partition_and_config(cluster: LocalCluster) -> None:
     job_id = cluster.sbatch("-J", "shown", "--gres=gpu:1", "-H", "--wrap", "true")
     text = cluster.run(["scontrol", "show", "job", str(job_id)]).stdout
