@@ -1,4 +1,4 @@
-# Verbs: demo, test, bench, lint. Everything happens in a virtual environment of the project's own.
+# Verbs: demo, test, sanitize, bench, lint. Everything happens in a virtual environment of the project's own.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,7 +13,7 @@ SOURCES := pyproject.toml setup.py $(shell find gsched slurmd_compat cli \
 	-name '*.py' -o -name '*.pyi' -o -name '*.pyx' -o -name '*.pxi' -o -name '*.[ch]' \
 	-o -name '*.json' | grep -v '_core\.c$$')
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test sanitize bench lint clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" tools/demo.sh
@@ -22,6 +22,11 @@ demo: $(VENV)/.installed
 # which would import the source tree without its compiled core.
 test: $(VENV)/.tested
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest $(ARGS)
+
+# The core's tests on a build that stops at the first wrong access or undefined operation.
+sanitize: $(VENV)/.tested
+	$(PIP) install -q 'Cython>=3.1'
+	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-core.sh $(ARGS)
 
 bench: $(VENV)/.tested
 	$(BIN)/python bench/run_all.py $(ARGS)
