@@ -21,7 +21,15 @@ def load_jobs(
     """Jobs that match; the id of an array or of a heterogeneous job gives all its records. Raises
     Stop if nobody answers."""
     query = JobQuery(sorted(ids), sorted(uids), active_only=active_only)
-    return asking(lambda: reader.jobs(query), "slurm_load_jobs error:")
+    rows = asking(lambda: reader.jobs(query), "slurm_load_jobs error:")
+    if rows.not_before:
+        # What has passed says nothing any more.
+        now = reader.now()
+        for job_id, verdict in rows.verdicts.items():
+            at = rows.not_before.get(job_id, 0)
+            if at > now and not verdict.start:
+                verdict.start = int(at)
+    return rows
 
 
 def when_looked_at(jobs: Sequence[Job], reader: Reader) -> None:

@@ -453,7 +453,8 @@ class Core:
         since: int = 0,
     ) -> None:
         """A waiting job. Higher priority first, then lower order, then lower key. limit_s 0: no
-        limit; ready_at: not before; held (1..255): not at all; group, unit: see set_group(); user:
+        limit; ready_at: not before; held (1..255): not at all (2: but
+        with keep=STAND its reservation stays); group, unit: see set_group(); user:
         number of its owner, for max_user; array: number of its array, for max_array; since: since
         when it waits, for min_age. Cost: constant here, its place in the order is found by the
         next pass."""

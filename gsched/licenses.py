@@ -7,9 +7,9 @@ while it waits for nodes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from gsched import _core
@@ -71,7 +71,8 @@ def exist(text: str, totals: Mapping[str, int]) -> bool:
 class Queue(Protocol):
     """A core, or what stands before it."""
 
-    def schedule(self, now: int, max_starts: int = ..., max_test: int = ...) -> _core.Plan: ...
+    @property
+    def schedule(self) -> Callable[..., _core.Plan]: ...
 
 
 @dataclass
@@ -184,13 +185,19 @@ class Licenses:
         return kept, none
 
     def schedule(
-        self, queue: Queue, blocked: tuple[list[int], set[int]], now: int, starts: int, test: int
+        self,
+        queue: Queue,
+        blocked: tuple[list[int], set[int]],
+        now: int,
+        starts: int,
+        test: int,
+        **rules: Any,
     ) -> _core.Plan:
         """A pass of `queue` without what is `blocked`."""
         rows, none = set(blocked[0]), blocked[1]
         for key in rows:
             self._core.queue_update(key, held=_KEPT)
-        plan = queue.schedule(now, starts, test)
+        plan = queue.schedule(now, starts, test, **rules)
         for key in rows:
             self._core.queue_update(key, held=0)
         changed = {key: verdict for key, verdict in plan.changed if key not in rows}

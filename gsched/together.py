@@ -151,7 +151,9 @@ class Together:
 
     # ---- a pass -------------------------------------------------------------------------------
 
-    def schedule(self, now: int, max_starts: int = 0, max_test: int = 0) -> _core.Plan:
+    def schedule(
+        self, now: int, max_starts: int = 0, max_test: int = 0, **rules: Any
+    ) -> _core.Plan:
         """Core.schedule, with the starts of whole heterogeneous jobs only, component by component.
 
         Cost: a pass, at most MOST_PASSES of them, and a placement per component of the first
@@ -163,11 +165,13 @@ class Together:
             self._keep(unit)
         started: dict[int, _core.Start] = {}
         starts: list[_core.Start] = []
+        reservations: dict[int, _core.Reservation] = {}
         changed: dict[int, int] = {}
         owner = {row.key: part for u in self._units.values() for part in u.parts.values()
                  for row in part.rows}  # fmt: skip
         for number in range(MOST_PASSES):
-            plan = self._core.schedule(now, max_starts, max_test)
+            plan = self._core.schedule(now, max_starts, max_test, **rules)
+            reservations.update({one.key: one for one in plan.reservations})
             changed.update(plan.changed)
             for start in plan.starts:
                 part = owner.get(start.key)
@@ -200,7 +204,9 @@ class Together:
         for key in owner:
             changed.pop(key, None)
         changed |= self._news(verdicts, started)
-        return plan._replace(starts=starts, changed=list(changed.items()))
+        return plan._replace(
+            starts=starts, changed=list(changed.items()), reservations=list(reservations.values())
+        )
 
     def _choose(self, now: int) -> tuple[int, dict[int, Unit], dict[int, int]]:
         """(the job that may set aside what it cannot use yet, or 0; those that take part; verdicts

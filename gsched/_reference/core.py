@@ -18,7 +18,7 @@ from gsched._reference.parts import (
 )
 from gsched._reference.placing import FOREVER, PLANNED, YEAR
 from gsched._reference.plan import Book
-from gsched._reference.quick import Quick, options
+from gsched._reference.quick import ASIDE, Quick, options
 
 
 class Core(Quick):
@@ -111,10 +111,12 @@ class Core(Quick):
         self.order = sorted(self.queue.values(), key=lambda j: (-j.priority, j.order, j.key))
         for place, job in enumerate(self.order):
             partition = self.requests[job.req].partition
-            if not quick or job.held:
+            if not quick or job.held not in (0, ASIDE):
                 job.start = 0
             if job.held:
                 verdict = _core.HELD
+                if job.held == ASIDE:
+                    self.stay(job)
             elif job.ready > now:
                 verdict = _core.BEGIN
             elif any(g >= 0 and self.groups[g] <= 0 for g in (job.group, job.unit)):

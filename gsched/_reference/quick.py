@@ -15,6 +15,8 @@ from gsched._reference.survey import Surveys
 
 #: reservations made in a quick pass
 REPLANS = 128
+#: `held` of a job that a pass does not look at, but whose reservation stays
+ASIDE = 2
 
 
 class Quick(Surveys):
@@ -85,7 +87,7 @@ class Quick(Surveys):
 
     def stand(self, job: Job, promise: Reservation, now: int) -> Reservation | None:
         """The reservation of a job that still wants it; it begins now if it should have begun."""
-        if job.held or job.ready > max(promise.at, now):
+        if job.held not in (0, ASIDE) or job.ready > max(promise.at, now):
             return None
         if any(group >= 0 and self.groups[group] <= 0 for group in (job.group, job.unit)):
             return None

@@ -6,10 +6,12 @@ The only owner of a core. Pure: it is told what changes and asked what fits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from gsched import _core, forecast
 from gsched.cluster.allocations import Allocations
 from gsched.cluster.nodes import Nodes
+from gsched.cluster.plans import Draft
 from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
 from gsched.cluster.verdicts import Verdicts
@@ -44,6 +46,15 @@ class Cluster:
         #: questions about requests that nobody has made, and about times to come
         self.what_if = WhatIf(self._nodes, self._requests, self._queue, self._core)
 
+        #: a plan has been taken over: passes respect it
+        self._planned = False
+        #: jobs that came, changed or went since the last draft
+        self.changes = 0
+        #: the last pass met jobs whose place was gone, or that came since the plan
+        self.unplanned = False
+        #: when a pass last looked at the whole queue
+        self.last_full = 0
+
         # What one of the parts does alone, under the names that the ledger knows.
         self.never = self._requests.never
         self.never_together = self._requests.never_together
@@ -60,19 +71,19 @@ class Cluster:
         self.release_node = self._allocations.release_node
         self.bind = self._allocations.bind
         self.give_back = self._allocations.give_back
-        self.release = self._allocations.release
-        self.set_end = self._allocations.set_end
         self.parts_held = self._allocations.parts_held
 
     def set_usable(self, name: str, usable: bool) -> None:
         """Whether new work may go to a node."""
         self._nodes.set_usable(name, usable)
+        self.changes += 1
         self._verdicts.usable_changed(name)
 
     def queue_job(self, job: Job) -> None:
         """Puts a pending job into the queue, or anew after it changed. An array that is still
         together has a row for each of its next tasks. Cost: its rows."""
         self.unqueue(job.id)
+        self.changes += 1
         self._queue.add(job)
         self._verdicts.parked(job.id)
 
@@ -94,29 +105,54 @@ class Cluster:
 
     def unqueue(self, job_id: int) -> None:
         """Takes a job out of the queue, if it is there."""
-        self._verdicts.forget(job_id, self._queue.remove(job_id))
+        keys = self._queue.remove(job_id)
+        self.changes += bool(keys)
+        self._verdicts.forget(job_id, keys)
 
     def waits_for_switches(self, job_id: int) -> bool:
         """Whether a waiting job is to lie on few leaf switches."""
         return self._queue.switches(job_id)[0] > 0
+
+    def release(self, job_id: int) -> None:
+        """Nothing is held for the job any more (its shares were released one by one before)."""
+        self.changes += 1
+        self._allocations.release(job_id)
+
+    def set_end(self, job: Job) -> None:
+        """A running job's expected end has changed."""
+        self.changes += 1
+        self._allocations.set_end(job)
 
     def queued(self, job_id: int) -> bool:
         return job_id in self._queue
 
     # ---- decisions --------------------------------------------------------------------------
 
-    def schedule(self, now: int, max_starts: int, max_test: int = 0) -> Plan:
+    def schedule(
+        self,
+        now: int,
+        max_starts: int,
+        max_test: int = 0,
+        rules: dict[str, Any] | None = None,
+    ) -> Plan:
         """One pass: what starts now (already set aside under each job), and which verdicts
-        changed. Cost: see Core.schedule, and ~1 us for each start and changed verdict."""
+        changed. What a plan has kept for others is respected. rules: of Core.schedule. Cost: see
+        there, and ~1 us for each start and changed verdict."""
+        how = dict(rules or {})
+        if self._planned:
+            how["keep"] = _core.STAND
         self._queue.loosen(now)
         queue = self._together if len(self._together) else self._core
         if len(self._licenses):
             blocked = self._licenses.blocked(now)
             self._together.barred = blocked[1]
-            decided = self._licenses.schedule(queue, blocked, now, max_starts, max_test)
+            decided = self._licenses.schedule(queue, blocked, now, max_starts, max_test, **how)
         else:
             self._together.barred = set()
-            decided = queue.schedule(now, max_starts, max_test)
+            decided = queue.schedule(now, max_starts, max_test, **how)
+        if self._planned:
+            missed, closed = self._core.replanned()
+            self.unplanned = closed or missed > 0
         starts: list[Placement] = []
         for start in decided.starts:
             job_id, partition = self._queue.row.pop(start.key)
@@ -126,14 +162,52 @@ class Cluster:
         for key, code in decided.changed:
             if code != _core.STARTED:
                 self._verdicts.add(key, code)
-        estimates = {r.key: r for r in decided.reservations}
-        verdicts = self._verdicts.tell(estimates, now)
+        self._verdicts.reserved(decided.reservations, whole="keep" not in how)
+        verdicts = self._verdicts.tell(now)
         return Plan(
             starts=starts,
             verdicts=verdicts,
             wake_at=self._queue.next_wake(),
             complete=not decided.more and not len(self._verdicts),
         )
+
+    # ---- plans ------------------------------------------------------------------------------
+
+    def waiting(self) -> int:
+        """Rows of the queue."""
+        return len(self._core)
+
+    def draft(self, now: int, rules: dict[str, Any]) -> Draft:
+        """A copy on which a plan for the whole queue can be made, by the rules of Core.run_plan.
+        Cost: a memcpy of the arrays."""
+        self.changes = 0
+        copy = self._core.copy()
+        if len(self._licenses):
+            # Nothing is kept for who waits for licences.
+            for key in self._licenses.blocked(now)[0]:
+                copy.queue_update(key, held=1)
+        return Draft(self, copy, now, rules)
+
+    def adopt(self, draft: Draft) -> bool:
+        """The live cluster takes over what a plan has kept for jobs that still wait; the next pass
+        finds out what still fits. False if it was made for another one. Cost: jobs (some ns each)
+        + reservations."""
+        if draft.owner is not self or not draft.done:
+            return False
+        self._core.adopt_plan(draft.core)
+        self._planned = True
+        self._verdicts.reserved(self._core.reservations(), whole=True)
+        return True
+
+    def estimate(self, job_id: int) -> tuple[int, list[str]]:
+        """(when a waiting job is expected to start, the nodes kept for it): without nodes it is the
+        time before which it will not start; 0: not known. Cost: its rows and the reservations."""
+        keys = [key for key in self._queue.keys(job_id) if key in self._queue.row]
+        kept = [one for one in map(self._core.reservation, keys) if one is not None]
+        if kept:
+            first = min(kept, key=lambda one: one.at)
+            return first.at, [self._nodes.names[share[0]] for share in first.placement.nodes]
+        return min(filter(None, map(self._core.start_estimate, keys)), default=0), []
 
     def forecast(
         self, components: Sequence[tuple[Shape, Sequence[str]]], now: int, ends: dict[int, int]

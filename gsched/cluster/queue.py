@@ -51,6 +51,8 @@ class Queue:
         self._group: dict[int, int] = {}
         #: job id -> group of its rows where several partitions would each start it
         self._unit: dict[int, int] = {}
+        #: uid -> number in the core
+        self._user: dict[int, int] = {}
         self._groups = 0
         self._spare_groups: list[int] = []
         #: begin times to come
@@ -81,6 +83,7 @@ class Queue:
             # A pass may find room for it in each of them: it starts once.
             unit = self._unit[job.id] = self._new_group(tasks)
         switches = self._wait_for_switches(job)
+        user = self._user.setdefault(job.uid, len(self._user))
         for partition in partitions:
             try:
                 req = self._requests_of.acquire(job.spec.shape, partition, switches)
@@ -103,6 +106,9 @@ class Queue:
                     held=1 if why else 0,
                     group=self._group.get(job.array_job_id, -1) if job.array_job_id else -1,
                     unit=unit,
+                    user=user,
+                    array=job.array_job_id or -1,
+                    since=job.eligible_time or job.submit_time,
                 )
                 self.row[key] = (job.id, partition)
                 rows.append(key)

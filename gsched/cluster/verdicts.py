@@ -53,6 +53,18 @@ def _at(reservation: Any) -> int:
     return int(reservation.at)
 
 
+def _same(old: _core.Reservation | None, new: _core.Reservation) -> bool:
+    """Whether two reservations tell the user the same."""
+    return (
+        old is not None
+        and old.at == new.at
+        and (
+            [share[0] for share in old.placement.nodes]
+            == [share[0] for share in new.placement.nodes]
+        )
+    )
+
+
 class Verdicts:
     """What changed for waiting jobs and has not been told yet."""
 
@@ -63,6 +75,8 @@ class Verdicts:
         self._together = together
         #: rows whose verdict changed
         self._changed: dict[int, int] = {}
+        #: reservations by row
+        self._kept: dict[int, _core.Reservation] = {}
         #: jobs that were told that a node which they name is away: their row and verdict code
         self._away_said: dict[int, tuple[int, int]] = {}
 
@@ -83,6 +97,7 @@ class Verdicts:
         """A job has left the queue."""
         for key in keys:
             self._changed.pop(key, None)
+            self._kept.pop(key, None)
         self._away_said.pop(job_id, None)
 
     def usable_changed(self, name: str) -> None:
@@ -91,12 +106,24 @@ class Verdicts:
             if name in self._queue.named(job_id) and key in self._queue.row:
                 self._changed.setdefault(key, code)
 
-    def tell(self, estimates: dict[int, Any], now: int) -> list[Verdict]:
-        """Those that changed, with the reservations by key. Cost: ~1 us each."""
+    def reserved(self, made: Iterable[_core.Reservation], *, whole: bool) -> None:
+        """Reservations that were made; `whole`: there are no others. What they change is told."""
+        found = {one.key: one for one in made if one.key in self._queue.row}
+        for key, one in found.items():
+            if not _same(self._kept.get(key), one):
+                self._changed.setdefault(key, self._core.verdict(key))
+        if not whole:
+            self._kept.update(found)
+            return
+        for key in self._kept.keys() - found.keys():
+            if key in self._queue.row:
+                self._changed.setdefault(key, self._core.verdict(key))
+        self._kept = found
+
+    def tell(self, now: int) -> list[Verdict]:
+        """Those that changed. Cost: ~1 us each."""
         verdicts = []
-        # Reservations move at every pass: they are told anew each time.
-        for key in estimates:
-            self._changed.setdefault(key, self._core.verdict(key))
+        estimates = self._kept
         for key in list(self._changed)[:VERDICTS_PER_PASS]:
             code = self._changed.pop(key)
             row = self._queue.row.get(key)

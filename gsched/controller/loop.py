@@ -16,6 +16,7 @@ import zmq
 
 from gsched.config import Config
 from gsched.controller import memory
+from gsched.controller.background import Background
 from gsched.controller.clock import Clock
 from gsched.controller.configless import Files
 from gsched.controller.load import encode_record
@@ -28,6 +29,7 @@ from gsched.ledger.commands import Configure, NodeMessage, Start, TakeOver, Tick
 from gsched.ledger.ledger import Ledger
 from gsched.ledger.outcome import Outcome
 from gsched.model import Plan
+from gsched.scheduling import options_of
 from gsched.store import Store, ViewStore
 from gsched.wire.messages import (
     BadMessage,
@@ -103,8 +105,11 @@ class Controller:
         self._reload = reload
         self._mailer = mailer
         self._max_script = submit.max_script(config)
+        self._gap = self._rules_of(config)
         self._files = Files(config, log)
+        self._background = Background(clock, log)
         self._poller = zmq.Poller()
+        self._poller.register(self._background.fd, zmq.POLLIN)
         sockets.register(self._poller)
         self._stopping = False
         self.counts = Counts()
@@ -117,6 +122,13 @@ class Controller:
         self._next_tend = 0.0
         #: peer -> when its malformed messages were last complained of
         self._complained: dict[str, float] = {}
+
+    def _rules_of(self, config: Config) -> float:
+        """Least time between two passes; what is wrong with SchedulerParameters is told."""
+        options = options_of(config)
+        for problem in options.problems:
+            self._log.error(problem)
+        return options.gap
 
     def watch(self, fd: int, handler: Callable[[], None]) -> None:
         """Calls `handler` in the loop when `fd` becomes readable (signals come this way)."""
@@ -164,21 +176,34 @@ class Controller:
             self._carry_out(out)
             if self._wants_pass and now >= self._next_pass:
                 self._pass()
+            if now >= self._background.due_at(self._ledger):
+                self._background.begin(self._ledger)
             if now >= self._next_tend:
                 self._next_tend = now + TEND_S
                 self._store.tend()
                 memory.settle()
+                self._background.watch(self._ledger)
 
     def _wait(self) -> None:
         now = self._clock.now()
         until = self._next_tend if self._wake_at is None else min(self._wake_at, self._next_tend)
         if self._wants_pass:
             until = min(until, self._next_pass)
+        until = min(until, self._background.due_at(self._ledger))
         # Rounded up: a poll that returns too early would spin.
         wait = 0 if until <= now else int((until - now) * 1000) + 1
         for source, _ in self._poller.poll(wait):
-            if isinstance(source, int):
+            if source == self._background.fd:
+                self._take_plan()
+            elif isinstance(source, int):
                 self._fd_handler()
+
+    def _take_plan(self) -> None:
+        """The plan that is ready counts from now on; the next pass finds what still fits."""
+        estimates = self._background.take(self._ledger)
+        if estimates is not None:
+            self._view.put({("plan", b"estimates"): encode(estimates)})
+            self._wants_pass = True
 
     def _pass(self) -> None:
         before = self._clock.now()
@@ -192,7 +217,7 @@ class Controller:
             self._view.put({("status", b"controller"): encode(self._status)})
         # Commands get their turn between two passes, the longer the dearer passes are.
         pause = (after - before) * (1 / PASS_SHARE - 1)
-        self._next_pass = after + min(pause, MAX_PAUSE_S)
+        self._next_pass = after + max(min(pause, MAX_PAUSE_S), self._gap)
 
     # ---- messages in --------------------------------------------------------------------------
 
@@ -269,6 +294,7 @@ class Controller:
         if self._mailer is not None:
             self._mailer.program = config.mail_prog
         self._max_script = submit.max_script(config)
+        self._gap = self._rules_of(config)
         if out is None:
             self._carry_out(batch)
         memory.sweep()

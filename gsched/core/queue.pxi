@@ -12,6 +12,9 @@ cdef enum:
     V_NEVER = 8
     V_GROUP = 9
 
+cdef enum:
+    ASIDE = 2                # `held` of a job that a pass does not look at, but whose reservation stays
+
 
 cdef int queue_room(Cluster* c) noexcept nogil:
     """Room for one more job in every column. 0, or -1 without memory."""
@@ -251,10 +254,12 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
         return -1
     for k in range(c.n_sorted):
         slot = c.sorted[k].slot
-        if c.book.keep != QUICK or c.q_held[slot]:
+        if c.book.keep != QUICK or c.q_held[slot] not in (0, ASIDE):
             c.q_at[slot] = 0
         if c.q_held[slot]:
             judge(c, slot, V_HELD)
+            if c.q_held[slot] == ASIDE and quick_stay(c, slot):
+                return -1
             continue
         if c.q_ready[slot] > now:
             judge(c, slot, V_BEGIN)

@@ -86,7 +86,7 @@ cdef int may_reserve(Cluster* c, int32_t slot) noexcept nogil:
 cdef int quick_holds(Cluster* c, int32_t slot, Head* h) noexcept nogil:
     """Whether a job still wants its reservation, which begins now if it should have begun."""
     cdef int group = c.q_group[slot], unit = c.q_unit[slot]
-    if c.q_held[slot] or c.q_ready[slot] > lmax(h.at, c.book.now):
+    if c.q_held[slot] not in (0, ASIDE) or c.q_ready[slot] > lmax(h.at, c.book.now):
         return 0
     if (group >= 0 and c.group_left[group] <= 0) or (unit >= 0 and c.group_left[unit] <= 0):
         return 0

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gsched.frontend.accounting import Live, gather
-from gsched.model import Job, JobState
+from gsched.model import Job, JobState, StartEstimates
 from gsched.store import (
     Snapshot,
     StoreError,
@@ -69,6 +69,7 @@ class _JobRows(msgspec.Struct, array_like=True, tag="JobRows", gc=False):
     version: int
     jobs: list[msgspec.Raw]
     verdicts: dict[int, msgspec.Raw]
+    not_before: dict[int, int] = {}
 
 
 class _NodeRows(msgspec.Struct, array_like=True, tag="NodeRows", gc=False):
@@ -86,6 +87,7 @@ _head = msgspec.msgpack.Decoder(_JobHead)
 _job = msgspec.msgpack.Decoder(Job)
 _meta = msgspec.msgpack.Decoder(_MetaHead)
 _status = msgspec.msgpack.Decoder(Status)
+_estimates = msgspec.msgpack.Decoder(StartEstimates)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -179,6 +181,8 @@ class Reads:
         """`admins` may read every job's script and environment."""
         self._main = StoreReader(state_dir)
         self._view = ViewReader(state_dir)
+        #: start estimates as they are stored, and unpacked
+        self._plan: tuple[bytes, dict[int, int]] = b"", {}
         self._cluster_name = cluster_name
         self._admins = admins
         self._mirror = Mirror()
@@ -263,9 +267,24 @@ class Reads:
         # Packed while the snapshots that own the bytes are open.
         try:
             with self._view.snapshot() as view:
-                return _encoder.encode(_JobRows(version, jobs, _verdicts(view, selected)))
+                verdicts = _verdicts(view, selected)
+                late = self._not_before(view, selected)
+                return _encoder.encode(_JobRows(version, jobs, verdicts, late))
         except StoreError:
             return _encoder.encode(_JobRows(version, jobs, {}))
+
+    def _not_before(self, view: Snapshot, selected: list[int] | None) -> dict[int, int]:
+        """Start estimates of jobs without a planned place. Cost: jobs, once per plan."""
+        packed = view.get("plan", b"estimates")
+        if packed is None:
+            return {}
+        if packed != self._plan[0]:
+            packed = bytes(packed)
+            self._plan = packed, _estimates.decode(packed).by_job()
+        known = self._plan[1]
+        if selected is None:
+            return known
+        return {job_id: known[job_id] for job_id in selected if job_id in known}
 
     def _nodes(self, query: NodeQuery, main: Snapshot) -> bytes:
         version = main.version

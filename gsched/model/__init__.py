@@ -2,7 +2,7 @@
 
 from gsched.model.fact import Fact
 from gsched.model.job import Dep, Job, JobSpec, NodeAlloc, Shape, Usage
-from gsched.model.node import Gpu, Node, NodeUse, PartitionChange, Verdict
+from gsched.model.node import Gpu, Node, NodeUse, PartitionChange, StartEstimates, Verdict
 from gsched.model.plan import Placement, Plan
 from gsched.model.states import Hold, JobState, NodeFlag, Phase
 
@@ -23,6 +23,7 @@ __all__ = [
     "Placement",
     "Plan",
     "Shape",
+    "StartEstimates",
     "Usage",
     "Verdict",
 ]

@@ -89,6 +89,23 @@ class NodeUse(msgspec.Struct, array_like=True, gc=False):
     parts: dict[int, int] = {}
 
 
+class StartEstimates(msgspec.Struct, array_like=True, gc=False):
+    """Jobs behind those that the plan gives a place, and when none of them starts before: lives in
+    the view, as one record. Both are arrays of int64 in the machine's order."""
+
+    jobs: bytes = b""
+    times: bytes = b""
+
+    def by_job(self) -> dict[int, int]:
+        """Of several rows of a job the earliest. Cost: jobs."""
+        jobs, times = memoryview(self.jobs).cast("q"), memoryview(self.times).cast("q")
+        found: dict[int, int] = {}
+        for job, at in zip(jobs, times, strict=True):
+            if at < found.get(job, at + 1):
+                found[job] = at
+        return found
+
+
 class Verdict(msgspec.Struct, array_like=True, gc=False):
     """Why a pending job waits: lives in the view."""
 

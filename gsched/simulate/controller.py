@@ -12,7 +12,7 @@ from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, StoredAnswe
 from gsched.ledger.commands import Command
 from gsched.ledger.invariants import check
 from gsched.model import Job, Node, PartitionChange
-from gsched.scheduling import run_pass
+from gsched.scheduling import Planner, run_pass
 from gsched.wire.messages import (
     Order,
     Orders,
@@ -87,6 +87,9 @@ class Controller:
         self._woken = False
         self._schedule = False
         self._wake_at: float | None = None
+        self._planner = Planner()
+        #: a plan is ready and waits for the next turn
+        self._planned = False
 
     def begin(self) -> None:
         self.receive(TakeOver())
@@ -122,13 +125,32 @@ class Controller:
             for command in commands:
                 self.ledger.apply(command, now, outcome)
             self._finish(outcome)
+            if self._planned:
+                self._planned = False
+                if self._planner.apply(self.ledger):
+                    self._schedule = True
             while self._schedule:
                 self._schedule = False
                 plan = run_pass(self.ledger, self.ledger.meta.last_now)
                 self._finish(self.ledger.apply(Start(plan), now))
+            self._plan()
         except Died:
             self.alive = False
             world.controller_died(self)
+
+    def _plan(self) -> None:
+        """Begins a plan if one is due: it is made of what is known now, and takes its time."""
+        now = self.ledger.meta.last_now
+        if self._planner.due_at(self.ledger) > now:
+            return
+        self._planner.prepare(self.ledger, now).run()
+        self.world.at(self.world.now + self.world.random.uniform(0.01, 3.0), self._plan_ready)
+
+    def _plan_ready(self) -> None:
+        if self.alive:
+            self._planned = True
+            if not self._woken:
+                self._turn()
 
     def _finish(self, outcome: Outcome) -> None:
         world = self.world

@@ -8,7 +8,7 @@ import shutil
 from gsched.store.errors import StoreError
 from gsched.store.versioned import Changes, Versioned, VersionedReader
 
-TABLES = ("verdict", "use", "status")
+TABLES = ("verdict", "use", "status", "plan")
 _NOTHING: frozenset[str] = frozenset()
 
 

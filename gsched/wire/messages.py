@@ -448,6 +448,8 @@ class JobRows(_Msg):
     version: int
     jobs: list[Job]
     verdicts: dict[int, Verdict]
+    #: waiting jobs without a planned place -> when they will not start before
+    not_before: dict[int, int] = {}
 
 
 class NodeRows(_Msg):

@@ -28,8 +28,7 @@ def network() -> Iterator[LocalCluster]:
 
 def test_a_gang_below_one_switch_and_its_address(network: LocalCluster) -> None:
     script = (
-        "#!/bin/sh\n"
-        "echo $SLURM_JOB_NODELIST $SLURM_TOPOLOGY_ADDR $SLURM_TOPOLOGY_ADDR_PATTERN\n"
+        "#!/bin/sh\necho $SLURM_JOB_NODELIST $SLURM_TOPOLOGY_ADDR $SLURM_TOPOLOGY_ADDR_PATTERN\n"
     )
     # One node of the left switch is in use: the gang goes to the right one.
     blocker = network.sbatch("-w", "node1", "--gres=gpu:8", script="#!/bin/sh\nsleep 60\n")

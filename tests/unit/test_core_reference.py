@@ -361,7 +361,7 @@ def passes(
             if odd == 11:
                 row["ready_at"] = 150
             elif odd == 10:
-                row["held"] = 1
+                row["held"] = data.draw(st.integers(1, 2))
             elif odd >= 8:
                 row["group"] = odd - 8
                 row["unit"] = data.draw(st.integers(-1, 2))
