@@ -15,6 +15,7 @@ from gsched.cluster.plans import Draft
 from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
 from gsched.cluster.verdicts import Verdicts
+from gsched.cluster.workload import Workload
 from gsched.cluster.what_if import WhatIf
 from gsched.config import Config
 from gsched.licenses import Licenses
@@ -46,6 +47,7 @@ class Cluster:
         #: questions about requests that nobody has made, and about times to come
         self.what_if = WhatIf(self._nodes, self._requests, self._queue, self._core)
 
+        self._workload = Workload()
         #: a plan has been taken over: passes respect it
         self._planned = False
         #: jobs that came, changed or went since the last draft
@@ -65,7 +67,6 @@ class Cluster:
         self.due = self._queue.due
         self.licenses_left = self._licenses.left_for
         self.license_holders = self._licenses.holders
-        self.restore = self._allocations.restore
         self.take_licenses = self._allocations.take_licenses
         self.assign_cpus = self._allocations.assign_cpus
         self.release_node = self._allocations.release_node
@@ -85,6 +86,7 @@ class Cluster:
         self.unqueue(job.id)
         self.changes += 1
         self._queue.add(job)
+        self._count(job)
         self._verdicts.parked(job.id)
 
     def reword(self, config: Config) -> None:
@@ -112,6 +114,19 @@ class Cluster:
     def waits_for_switches(self, job_id: int) -> bool:
         """Whether a waiting job is to lie on few leaf switches."""
         return self._queue.switches(job_id)[0] > 0
+
+    def restore(self, job: Job) -> None:
+        """Takes over what a loaded job holds, as it is recorded."""
+        self._allocations.restore(job)
+        self._count(job)
+
+    def _count(self, job: Job) -> None:
+        """A job is one of those that usually come."""
+        try:
+            words = self._requests.words(job.spec.shape, job.partition)
+        except (ValueError, KeyError):
+            return
+        self._workload.came(job.id, words)
 
     def release(self, job_id: int) -> None:
         """Nothing is held for the job any more (its shares were released one by one before)."""
@@ -141,6 +156,9 @@ class Cluster:
         how = dict(rules or {})
         if self._planned:
             how["keep"] = _core.STAND
+        news = self._workload.news()
+        if news:
+            self._core.set_workload(news)
         self._queue.loosen(now)
         queue = self._together if len(self._together) else self._core
         if len(self._licenses):

@@ -54,7 +54,7 @@ class Options:
     interval: int = 30
     window: int = 7 * 86_400
     resolution: int = 60
-    #: jobs that a plan looks at
+    #: jobs that passes and plans look at
     plan_test: int = 0
     #: jobs that a plan gives an exact place
     plan_jobs: int = 1000

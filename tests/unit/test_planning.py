@@ -165,7 +165,7 @@ def test_estimates_of_several_rows_are_the_earliest() -> None:
 def end(b: Bench, job: Job) -> None:
     """Its node says that all is over."""
     name = job.alloc[0].node
-    b.report(name, at(job, Phase.RELEASED))
+    b.report(name, at(job, Phase.RELEASED, wstatus=0))
 
 
 def cancel(b: Bench, job: Job) -> None:
