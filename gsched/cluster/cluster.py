@@ -15,8 +15,8 @@ from gsched.cluster.plans import Draft
 from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
 from gsched.cluster.verdicts import Verdicts
-from gsched.cluster.workload import Workload
 from gsched.cluster.what_if import WhatIf
+from gsched.cluster.workload import Workload
 from gsched.config import Config
 from gsched.licenses import Licenses
 from gsched.model import Job, NodeAlloc, Placement, Plan, Shape

@@ -1,4 +1,4 @@
-"""SchedulerParameters: names, bounds and defaults of slurm.conf(5), and what is logged of wrong ones."""
+"""SchedulerParameters: names, bounds and defaults of slurm.conf(5), and the log of wrong values."""
 
 from __future__ import annotations
 
@@ -75,5 +75,7 @@ def test_defer_lets_passes_wait() -> None:
 
 
 def test_words_without_meaning_here_are_passed_over() -> None:
-    found = read("bf_yield_interval=1,bf_max_time=9,bf_continue,max_rpc_cnt=150,enable_user_top,,x=")
+    found = read(
+        "bf_yield_interval=1,bf_max_time=9,bf_continue,max_rpc_cnt=150,enable_user_top,,x="
+    )
     assert found == Options()
