@@ -226,3 +226,35 @@ def test_jobs_start_soon_on_an_idle_cluster(cluster: LocalCluster) -> None:
     submitted = time.time()
     cluster.ended(job_id)
     assert float((cluster.work / "start").read_text()) - submitted < 5
+
+
+def test_every_waiting_job_is_told_when_it_is_expected(cluster: LocalCluster) -> None:
+    """The nodes are full for 10 minutes: the plan, made beside the daemon's work, gives the next
+    job its time and nodes, and the one behind it a later time."""
+    full = cluster.sbatch(
+        "-N4", "--gres=gpu:8", "-t", "10", "-o", "/dev/null", "--wrap", "sleep 600"
+    )
+    until("the first job", lambda: cluster.job(full).state is JobState.RUNNING)
+    waiting = [
+        cluster.sbatch("-N4", "--gres=gpu:8", "-t", "5", "-o", "/dev/null", "--wrap", "true")
+        for _ in range(2)
+    ]
+    begun = cluster.job(full).start_time
+
+    def starts() -> list[float]:
+        shown = cluster.run(["squeue", "--start", "-h", "-o", "%i %S %Y"]).stdout
+        found = dict(line.split(maxsplit=1) for line in shown.splitlines())
+        said = [found.get(str(job), "N/A").split()[0] for job in waiting]
+        if "N/A" in said:
+            return []
+        return [time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S")) - begun for text in said]
+
+    first, second = until("both start times", starts, 60)
+    # Ends are rounded up to whole minutes.
+    assert 600 <= first <= 660
+    assert first + 300 <= second <= first + 360
+    shown = cluster.run(["scontrol", "show", "job", str(waiting[1])]).stdout
+    assert "SchedNodeList=node[1-4]" in shown
+    for job in (full, *waiting):
+        cluster.run(["scancel", str(job)])
+        cluster.ended(job)
