@@ -129,6 +129,7 @@ class Controller:
                 self._planned = False
                 if self._planner.apply(self.ledger):
                     self._schedule = True
+                    world.plans += 1
             while self._schedule:
                 self._schedule = False
                 plan = run_pass(self.ledger, self.ledger.meta.last_now)

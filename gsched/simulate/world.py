@@ -77,6 +77,8 @@ class World:
         self._sequence = 0
         self.runs: list[Run] = []
         self.history: list[str] = []
+        #: plans of the whole queue that were taken over
+        self.plans = 0
         #: nodes that no message reaches until the time given
         self.cut_off: dict[str, float] = {}
         self.disk = Disk()
