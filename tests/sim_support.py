@@ -14,10 +14,14 @@ from gsched.simulate.replay_spec import Requests, specs
 from gsched.simulate.traces import Trace, TraceJob
 
 
+#: only the first of the queue has its place kept
+EASY = ("SchedulerParameters=bf_interval=-1",)
+
+
 def replayed(
     jobs: Sequence[TraceJob],
     nodes: str = "1x4",
-    lines: Sequence[str] = (),
+    lines: Sequence[str] = EASY,
     gangs: str = "packed",
     kill: bool = True,
     own_priority: bool = False,

@@ -16,7 +16,7 @@ from gsched.config import Config
 from gsched.ledger import Ledger, Meta, Outcome, Start, TakeOver, Tick, Write
 from gsched.ledger.commands import Command
 from gsched.model import Job, JobSpec, JobState, NodeUse, Plan, Verdict
-from gsched.scheduling import run_pass
+from gsched.scheduling import Planner, run_pass
 from gsched.simulate.replay_node import ReplayNode
 from gsched.simulate.replay_record import Record
 from gsched.simulate.traces import TraceJob
@@ -62,6 +62,8 @@ class Replay:
         self.pass_s = 0.0
         #: of the longest pass
         self.longest_s = 0.0
+        self.plans = 0
+        self.plan_s = 0.0
         self._specs = specs
         self._own_priority = own_priority
         self._epoch = EPOCH if epoch is None else epoch
@@ -76,6 +78,9 @@ class Replay:
         self._ends: list[tuple[float, int, int, int, str]] = []
         #: times at which the ledger asked to be woken
         self._wakes: list[float] = []
+        self._planner = Planner()
+        #: when the next plan is due
+        self._plan_at = NEVER
         self._next_tick = TICK_S
         self._now = 0.0
 
@@ -90,7 +95,7 @@ class Replay:
             arrival = self.jobs[came].submit if came < len(self.jobs) else NEVER
             ending = self._ends[0][0] if self._ends else NEVER
             waking = self._wakes[0] if self._wakes else NEVER
-            now = min(arrival, ending, waking)
+            now = min(arrival, ending, waking, self._plan_at)
             # Only time can still help: not for ever.
             idle = idle + 1 if arrival == ending == NEVER else 0
             if now == NEVER or idle > IDLE_WAKES:
@@ -126,13 +131,17 @@ class Replay:
             self._next_tick = self._now + TICK_S
             commands.append(Tick())
         self._apply(commands, woken)
+        self._plan()
         self.record.sample(self._now)
 
     # ---- one batch ------------------------------------------------------------------------------
 
     def _apply(self, commands: list[Command], schedule: bool = False) -> None:
         """Carries commands out, then what they ask for, then passes, until all is quiet."""
-        while commands:
+        while commands or schedule:
+            if not commands:
+                schedule = False
+                commands = [Start(self._pass())]
             out = Outcome()
             now = self._epoch + self._now
             for command in commands:
@@ -142,9 +151,6 @@ class Replay:
             if out.wake_at is not None and not any(isinstance(c, Tick) for c in commands):
                 heapq.heappush(self._wakes, max(out.wake_at - self._epoch, self._now + 1))
             commands = self._carry_out(out)
-            if not commands and schedule:
-                schedule = False
-                commands = [Start(self._pass())]
 
     def _pass(self) -> Plan:
         began = time.perf_counter()
@@ -154,6 +160,19 @@ class Replay:
         self.pass_s += took
         self.longest_s = max(self.longest_s, took)
         return plan
+
+    def _plan(self) -> None:
+        """Makes the plan for the whole queue where one is due. It takes no virtual time, so that
+        all of it still fits."""
+        due = self._planner.due_at(self._ledger) - self._epoch
+        if due <= self._now:
+            began = time.perf_counter()
+            self._planner.prepare(self._ledger, self._epoch + self._now).run()
+            self.plans += 1
+            self.plan_s += time.perf_counter() - began
+            self._apply([], self._planner.apply(self._ledger))
+            due = self._planner.due_at(self._ledger) - self._epoch
+        self._plan_at = max(due, self._now + 1)
 
     def _carry_out(self, out: Outcome) -> list[Command]:
         """Answers go to the users, orders to the nodes; what these say to it."""

@@ -16,6 +16,8 @@ from gsched.simulate.traces import TraceJob
 
 #: states beyond Slurm's: the ledger did not take it; it waited to the end in vain
 REFUSED = "REFUSED"
+#: reason words of jobs that wait their turn; the first one has none yet
+IN_LINE = {"", "None", "Priority", "Resources"}
 PENDING = "PENDING"
 
 
@@ -214,10 +216,15 @@ class Record:
         """Who of those that have just started has overtaken one that still waits."""
         for index, partition, rank in self._begun:
             queue = self._ahead.get(partition, [])
-            while queue and self._rank.get(queue[0][2]) != queue[0]:
+            while queue and not self._stands(queue[0]):
                 heapq.heappop(queue)
             self.rows[index].backfilled = bool(queue) and queue[0] < rank
         self._begun.clear()
+
+    def _stands(self, rank: tuple[int, int, int]) -> bool:
+        """Whether a place in the line is still taken, by a job that waits its turn (and not for an
+        administrator, as with a limit above the partition's)."""
+        return self._rank.get(rank[2]) == rank and self.rows[rank[2]].reason in IN_LINE
 
     def close(self, now: float) -> None:
         """The replay is over at `now`."""

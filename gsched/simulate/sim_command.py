@@ -252,6 +252,7 @@ def _one(
         f"{name}: {len(trace.jobs):,} jobs in {took:.1f} s ({used:.1f} s of CPU); "
         f"{replay.passes:,} passes of {mean:.0f} us on average, "
         f"{1000 * replay.longest_s:.1f} ms at most"
+        + (f"; {replay.plans:,} plans in {replay.plan_s:.1f} s" if replay.plans else "")
     )
     found = report.summary(replay.record, replay.passes, replay.refused)
     return Result(name, replay, found)

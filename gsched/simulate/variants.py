@@ -12,7 +12,8 @@ from gsched.simulate.replay_cluster import ClusterError, Wish, check_lines
 #: word -> lines of slurm.conf
 SCHEDULERS = {
     "fifo": ("SchedulerType=sched/builtin",),
-    "easy": ("SchedulerType=sched/backfill",),
+    "easy": ("SchedulerType=sched/backfill", "SchedulerParameters+=bf_interval=-1"),
+    "conservative": ("SchedulerType=sched/backfill", "SchedulerParameters+=bf_interval=30"),
 }
 POLICIES = {
     "pack": (),

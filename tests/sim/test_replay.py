@@ -36,6 +36,22 @@ def test_easy_by_hand() -> None:
     assert {row.state for row in rows.values()} == {"COMPLETED"}
 
 
+def test_a_plan_for_all_delays_nobody_who_has_a_place() -> None:
+    """8 GPUs, exact limits, planned to the second. A holds six until 100. B wants four and gets its
+    place at 100, C wants eight and gets it at 150, behind B. D (two, 160 s) fits beside A and B, and
+    starts at once under EASY, but would delay C: it comes after C. E (two, 90 s) delays nobody."""
+    jobs = [
+        gang("A", 0, 100, 6),
+        gang("B", 1, 50, 4),
+        gang("C", 2, 10, 8),
+        gang("D", 3, 160, 2),
+        gang("E", 4, 90, 2),
+    ]
+    planned = ["SchedulerParameters=bf_resolution=1,bf_interval=1"]
+    assert starts(replayed(jobs, "1x8", planned)) == {"A": 0, "B": 100, "C": 150, "D": 160, "E": 4}
+    assert starts(replayed(jobs, "1x8"))["D"] == 3
+
+
 def test_fifo_by_hand() -> None:
     """D fits at 3 beside A, but C and B are before it: B at 10, then C and D together at 15."""
     replay = replayed(JOBS, lines=["SchedulerType=sched/builtin"])
@@ -147,6 +163,15 @@ def test_a_failed_job_fails_and_its_memory_counts() -> None:
     ]
     rows = replayed(jobs, "1x4:mem=1000").record.rows
     assert [(row.start, row.state) for row in rows] == [(0, "FAILED"), (10, "COMPLETED")]
+
+
+def test_jobs_that_may_not_run_at_all_are_not_overtaken() -> None:
+    """More nodes than the partition has: nobody is backfilled by starting behind such a job."""
+    conf = ["SchedulerParameters=bf_interval=-1"]
+    jobs = [gang("big", 0, 10, 9), gang("a", 1, 10, 1)]
+    replay = replayed(jobs, "1x4", conf)
+    assert replay.record.rows[0].reason == "PartitionConfig"
+    assert not replay.record.rows[1].backfilled
 
 
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ D,3,4.5,1,17,bob
 def sim(path: Path, *words: str, trace: str = TRACE) -> Result:
     file = path / "trace.csv"
     file.write_text(trace)
-    return CliRunner().invoke(group, ["sim", str(file), *words])
+    easy = [] if "--scheduler" in words else ["--scheduler", "easy"]
+    return CliRunner().invoke(group, ["sim", str(file), *easy, *words])
 
 
 def starts(file: Path) -> dict[str, float]:
