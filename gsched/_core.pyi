@@ -128,6 +128,10 @@ NODES_DOWN: int
 NEVER: int
 #: its group or unit has no starts left
 GROUP: int
+#: its advance reservation is not in force
+RESERVATION: int
+#: would start but for an advance reservation that it is not of
+WINDOW: int
 
 #: what a plan does with the reservations of the last one: each may move forward, in order, but
 #: never back; or all stay, and only jobs without one get theirs
@@ -291,6 +295,7 @@ class Core:
         contiguous: bool = False,
         spread: bool = False,
         use_min_nodes: bool = False,
+        reservation: int = -1,
     ) -> int:
         """The number of the request class with this content, one reference more.
 
@@ -314,7 +319,8 @@ class Core:
         (both without effect where there is no topology).
         contiguous: nodes that follow each other by number, wherever they are in the network, of
         the shortest stretch that holds them. spread: as many nodes as there may be (tasks dealt
-        out evenly), wherever they are. use_min_nodes: of a range of nodes the fewest.
+        out evenly), wherever they are. use_min_nodes: of a range of nodes the fewest. reservation:
+        it may use what that keeps, see set_reservation(); -1 none.
 
         gpu_kinds: GPUs of several types, (type, per node, per task, in all) each, whose sums are
         the three gpus_*; of those in all each node gets one at least. ntasks_per_core: most tasks
@@ -340,6 +346,29 @@ class Core:
         DENSE_FIT takes the tightest GPU. Cost: shapes x groups that differ in GPUs; scores that
         were kept are made anew."""
 
+    def set_reservation(
+        self,
+        reservation: int,
+        spans: Iterable[tuple[int, int]],
+        nodes: Iterable[tuple[int, int, int]],
+        *,
+        firm: bool = False,
+        flex: bool = False,
+    ) -> None:
+        """Describe an advance reservation anew (numbers from 0 on): (start, end) of each time at
+        which it is in force, and (node, CPUs, GPUs as a bitmap) of what it keeps then; CPUs -1: the
+        whole node. Without spans or nodes it keeps nothing, and its jobs find nothing.
+
+        A job that is not of it does not start where it would be there in such a time (now + limit
+        beyond the start; one without a limit lasts a year) and would take what is kept. Memory of
+        nodes that are not kept whole is everybody's. A job of it starts on what is kept and while
+        it is in force, and is taken to end with it at the latest; an exclusive one needs whole
+        nodes. flex: its jobs may also start elsewhere and at other times. firm: jobs of other
+        reservations keep out of it too; else two that overlap share what both keep, and a job of
+        one may delay a planned job of the other. Passes plan around them; a job that waits for its
+        reservation does not stand before others. Cost: what all reservations keep + shares.
+        """
+
     def allocate(
         self,
         key: int,
@@ -348,14 +377,15 @@ class Core:
         *,
         adopt: bool = False,
         gpu_milli: int = 0,
+        reservation: int = -1,
     ) -> None:
         """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: never).
 
         ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
         CPUs or memory are not free; with adopt=True CPUs, memory and GPUs may go beyond the node's
         size (work found running on a node that has shrunk), but no GPU is held twice. A node's
-        usability is not asked. gpu_milli: it holds so many parts of the one GPU in each mask.
-        Cost: its nodes.
+        usability is not asked, and nor are reservations. gpu_milli: it holds so many parts of the
+        one GPU in each mask. reservation: the one that it runs in. Cost: its nodes.
         """
 
     def release(self, key: int) -> None:

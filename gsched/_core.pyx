@@ -26,6 +26,7 @@ include "core/backfill.pxi"
 include "core/book.pxi"
 include "core/firsts.pxi"
 include "core/plan.pxi"
+include "core/windows.pxi"
 include "core/queue.pxi"
 include "core/quick.pxi"
 include "core/copy.pxi"
@@ -71,6 +72,8 @@ HELD = V_HELD
 NODES_DOWN = V_NODES_DOWN
 NEVER = V_NEVER
 GROUP = V_GROUP
+RESERVATION = V_RESERVATION
+WINDOW = V_WINDOW
 
 #: what a plan does with the reservations of the last one
 DRAW_FORWARD = FORWARD
@@ -90,7 +93,7 @@ _WHY = (
     ("partition", True), ("features", True), ("excluded", True), ("layout", True), ("cpus", True),
     ("memory", True), ("gpu_type", True), ("gpus", True), ("island", True),
     ("state", False), ("busy", False), ("cpus", False), ("memory", False),
-    ("gpus", False), ("island", False), ("reserved", False),
+    ("gpus", False), ("island", False), ("reserved", False), ("reservation", False),
 )
 #: what the nodes that suit one by one do not do together
 _TOGETHER = {T_CONTIGUOUS: "contiguous", T_SWITCH: "switch", T_BLOCK: "block"}
@@ -240,6 +243,7 @@ include "core/api_nodes.pxi"
 include "core/api_rare.pxi"
 include "core/api_topology.pxi"
 include "core/api_requests.pxi"
+include "core/api_windows.pxi"
 include "core/api_allocations.pxi"
 include "core/api_decisions.pxi"
 include "core/api_survey.pxi"

@@ -183,8 +183,6 @@ def _partitions(spec: JobSpec, config: Config) -> Problem | None:
 
 def _names(spec: JobSpec, config: Config) -> Problem | None:
     shape = spec.shape
-    if spec.reservation:
-        return _problem("ESLURM_RESERVATION_INVALID")
     if any(name not in config.nodes for name in (*shape.nodelist, *shape.exclude)):
         return _problem("ESLURM_INVALID_NODE_NAME")
     if set(shape.nodelist) & set(shape.exclude):

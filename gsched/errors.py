@@ -52,6 +52,7 @@ MESSAGES: dict[str, str] = {
     "ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE": (
         "Requested partition configuration not available now"
     ),
+    "ESLURM_RESERVATION_ACCESS": "Access denied to requested reservation",
     "ESLURM_RESERVATION_INVALID": "Requested reservation is invalid",
     "ESLURM_TOO_MANY_REQUESTED_CPUS": ("More processors requested than permitted"),
     "ESLURM_TRANSITION_STATE_NO_UPDATE": "Job can not be altered now, try again later",

@@ -13,6 +13,7 @@ import msgspec
 
 from gsched import request
 from gsched.config import Config, parse_config
+from gsched.errors import message
 from gsched.model import Job, JobState
 from gsched.wire.messages import (
     BlobQuery,
@@ -72,6 +73,10 @@ class FakeCluster:
         problem = request.validate(write.spec, self.configured, write.script, write.environment)
         if problem is not None:
             return Refused(b"", problem.message, problem.code, notes=list(problem.notes))
+        if write.spec.reservation:
+            # This cluster has none.
+            code = "ESLURM_RESERVATION_INVALID"
+            return Refused(b"", message(code), code)
         self.submitted.append(write)
         if write.test_only:
             where = Forecast(int(self.time), 1, "n1", "main")

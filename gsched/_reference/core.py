@@ -98,12 +98,12 @@ class Core(Quick):
                 busy_first=busy_first,
                 tier_bits=tier_bits,
             )
-            self.book = Book(self.nodes, list(self.held.values()), now, chosen)
+            self.book = Book(self.nodes, list(self.held.values()), now, chosen, self)
             if keep:
                 self.keep(old, self.book)
         for held in self.held.values():
             held.since = 0
-        headed: set[int] = set()
+        headed: set[tuple[int, int]] = set()
         starts: list[Start] = []
         changed: list[tuple[int, int]] = []
         depths: Counter[int] = Counter()
@@ -135,7 +135,8 @@ class Core(Quick):
             else:
                 tested += 1
                 depths[partition] += 1
-                end = now + job.limit if job.limit else FOREVER
+                resv = self.requests[job.req].reservation
+                end = self.ends_by(resv, now, now + job.limit if job.limit else FOREVER)
                 rows = None if self.closed else self.now_for(job, now, end, keep)
                 verdict = _core.STARTED
                 if rows is None:
@@ -172,7 +173,8 @@ class Core(Quick):
                 return None
             assert self.book is not None
             self.book.uses = [use for use in self.book.uses if use.key != job.key]
-        rows = self.find(self.requests[job.req], self.live(), now, end)
+        span = self.span(job, now)
+        rows = self.find(self.requests[job.req], self.live(), now, end, span=span)
         if rows is None and promise is not None and keep == _core.STAND and promise.at == now:
             return promise.placement.nodes
         return rows
@@ -184,12 +186,13 @@ class Core(Quick):
 
     def begin(self, job: Job, rows: tuple[Row, ...], end: int) -> Start:
         milli = self.requests[job.req].gpu_milli
-        self.held[job.key] = Held(list(rows), end, milli, len(self.planned))
+        resv = self.requests[job.req].reservation
+        self.held[job.key] = Held(list(rows), end, milli, len(self.planned), resv)
         if self.book is not None:
             book, partition = self.book, self.requests[job.req].partition
             for node, cpus, _, mem, gpus in rows:
-                book.take(node, book.now, book.ends(end), cpus, mem, gpus, False)
-                if partition in book.skies:
+                book.take(node, book.now, book.ends(end), cpus, mem, gpus, False, resv)
+                if partition in book.skies and not self.confined(resv):
                     slots = -(-min(end - book.now, YEAR) // book.slot)
                     book.sink(partition, 0, slots, gpus.bit_count(), cpus)
         del self.queue[job.key]
@@ -204,7 +207,7 @@ class Core(Quick):
             job = self.queue.get(promise.key)
             if job is None or job.req != self.reqs.get(promise.key):
                 continue
-            if promise.until - promise.at != (job.limit or YEAR):
+            if promise.until != self.span(job, promise.at)[1]:
                 continue
             if book.options.quick:
                 standing = self.stand(job, promise, book.now)
@@ -213,9 +216,10 @@ class Core(Quick):
                 promise = standing
             elif promise.at < book.now:
                 continue
+            resv = self.requests[job.req].reservation
             holds = True
             for node, cpus, _, mem, gpus in promise.placement.nodes:
-                there = book.window(node, promise.at, promise.until)
+                there = book.window(node, promise.at, promise.until, resv)
                 if not there.usable or there.cpus < cpus or there.mem < mem or gpus & ~there.gpus:
                     holds = False
                 if self.requests[job.req].exclusive and there.jobs:
@@ -232,7 +236,10 @@ class Core(Quick):
             return self.again(job, want, book, first)
         duration = job.limit or YEAR
         if not hold and (book.exact >= book.options.exact or not self.may_reserve(job, book)):
-            job.start = book.lay(want, duration)
+            if self.confined(want.reservation):
+                job.start = self.opens(want.reservation, book.now)
+            else:
+                job.start = book.lay(want, duration)
             return False
         book.exact += 1
         last = book.now + (max(book.window_s, 2 * YEAR) if first else book.window_s)
@@ -243,7 +250,7 @@ class Core(Quick):
         if found is not None:
             at, rows = found
             placement = Placement(rows, want.gpu_milli)
-            promise = Reservation(job.key, at, at + duration, placement)
+            promise = Reservation(job.key, *self.span(job, at), placement)
         if promise is None:
             return False
         job.start = promise.at
@@ -255,44 +262,59 @@ class Core(Quick):
             self.lay(book, promise)
         return False
 
-    def judge(self, job: Job, now: int, headed: set[int], *, hold: bool = False) -> int:
+    def judge(self, job: Job, now: int, headed: set[tuple[int, int]], *, hold: bool = False) -> int:
         want = self.requests[job.req]
+        wait = self.waits(want.reservation, now)
         if not self.possible(job.req):
+            if wait:
+                return _core.RESERVATION
             return _core.NODES_DOWN if self.ever(job.req) else _core.NEVER
-        first = want.partition not in headed
+        # Jobs that wait for their reservation do not stand before those that wait for a partition.
+        group = (1, want.reservation) if self.confined(want.reservation) else (0, want.partition)
+        first = group not in headed
         if self.book is not None and self.plan(job, want, self.book, hold, first):
             return _core.STARTED
+        alone = self.find(want, self.live(), span=self.span(job, now))
+        free = self.confined(want.reservation) or self.find(want, self.live(), windows=False)
+        if alone is not None:
+            verdict = _core.PRIORITY
+        elif free is None or self.confined(want.reservation):
+            verdict = _core.BEHIND
+        else:
+            verdict = _core.WINDOW
         if first:
-            headed.add(want.partition)
+            headed.add(group)
             if self.book is None and len(self.planned) < PLANNED:
                 self.reserve(job, want, now)
-            return _core.RESOURCES
-        alone = self.find(want, self.live())
-        return _core.BEHIND if alone is None else _core.PRIORITY
+            verdict = verdict if verdict == _core.WINDOW else _core.RESOURCES
+        return _core.RESERVATION if wait else verdict
 
     def reserve(self, job: Job, want: Request, now: int) -> None:
         """The earliest time at which something ends and the job fits for its whole duration."""
-        duration = job.limit or YEAR
-        times = {self.end_of(held, now) for held in self.held.values()}
+        times = {self.end_of(held, now) for held in self.held.values()} | self.boundaries()
         times |= {planned.until for planned in self.planned}
         for time in sorted(t for t in times if t > now):
+            span = self.span(job, time)
             over = [
                 i
                 for i, other in enumerate(self.planned)
-                if other.at < time + duration and time < other.until
+                if other.at < span[1] and time < other.until
             ]
-            rows = self.find(want, self.at(time, now, over))
+            rows = self.find(want, self.at(time, now, over), span=span)
             if rows is not None:
                 job.start = time
                 placement = Placement(rows, want.gpu_milli)
-                self.planned.append(Reservation(job.key, time, time + duration, placement))
+                self.planned.append(Reservation(job.key, *span, placement))
+                self.reqs[job.key] = job.req
                 exact = want.one_island or want.gpu_milli > 0
                 typed = want.gpu_type >= 0 or len(want.gpu_kinds) > 0
                 self.strict.append(
                     {
                         row[0]
                         for row in rows
-                        if exact or (typed and len(self.nodes[row[0]].types) > 1)
+                        if exact
+                        or self.in_parts(row[0])
+                        or (typed and len(self.nodes[row[0]].types) > 1)
                     }
                 )
                 return

@@ -129,6 +129,8 @@ class Free:
     usable: bool
     #: GPU -> parts of it that are taken, of those in parts
     took: dict[int, int] = field(default_factory=dict)
+    #: reservation -> CPUs that its jobs hold
+    resv: dict[int, int] = field(default_factory=dict)
 
     def take(self, gpus: int, milli: int) -> None:
         self.gpus &= ~gpus
@@ -184,6 +186,7 @@ class Request:
     contiguous: bool = False
     spread: bool = False
     use_min_nodes: bool = False
+    reservation: int = -1
 
     @property
     def wants_gpus(self) -> bool:
@@ -253,3 +256,5 @@ class Held:
     milli: int = 0
     #: reservations there were when the running pass started it
     since: int = 0
+    #: the advance reservation that it runs in
+    resv: int = -1

@@ -21,13 +21,14 @@ from gsched._reference.parts import (
 from gsched._reference.plan import Book
 from gsched._reference.rare import Rarities
 from gsched._reference.topology import Topology
+from gsched._reference.windows import EVERY, Span, Windows
 
 YEAR = 365 * 86400
 FOREVER = (1 << 63) - 1
 PLANNED = 257
 
 
-class Placing(Topology, Rarities):
+class Placing(Windows, Topology, Rarities):
     """Nodes, requests, allocations and placements; the queue is in core.py."""
 
     #: numbers of the reservations that are left out of account
@@ -98,9 +99,10 @@ class Placing(Topology, Rarities):
         end: int = 0,
         *,
         gpu_milli: int = 0,
+        reservation: int = -1,
     ) -> None:
         rows = [(n, c, 0, m, g) for n, c, m, g in nodes]
-        self.held[key] = Held(rows, end or FOREVER, gpu_milli)
+        self.held[key] = Held(rows, end or FOREVER, gpu_milli, resv=reservation)
 
     def release(self, key: int) -> None:
         del self.held[key]
@@ -112,6 +114,10 @@ class Placing(Topology, Rarities):
 
     def set_end(self, key: int, end: int) -> None:
         self.held[key].end = end or FOREVER
+
+    def wanted_by(self, number: int) -> Request:
+        """The request of a planned job."""
+        return self.requests[self.reqs[self.planned[number].key]]
 
     # --- what is free
 
@@ -131,12 +137,15 @@ class Placing(Topology, Rarities):
                 free[node].mem -= mem
                 free[node].take(gpus, held.milli)
                 free[node].jobs += 1
+                free[node].resv[held.resv] = free[node].resv.get(held.resv, 0) + cpus
         for number in without:
             for node, cpus, _, mem, gpus in self.planned[number].placement.nodes:
                 there = free[node]
                 there.cpus -= cpus
                 there.mem -= mem
                 there.jobs += 1
+                resv = self.wanted_by(number).reservation
+                there.resv[resv] = there.resv.get(resv, 0) + cpus
                 if self.planned[number].placement.gpu_milli:
                     there.take(gpus, self.planned[number].placement.gpu_milli)
                     continue
@@ -198,12 +207,20 @@ class Placing(Topology, Rarities):
         around = self.around(number)
         earlier = [i for i in around if i < number]
         free = self.at(mine.at, now, earlier, number)[node]
-        cpus, mem, whole, gpus = free.cpus, free.mem, free.gpus, free.gpus.bit_count()
+        seen = self.view(self.wanted_by(number), node, free, (mine.at, mine.until))
+        assert seen is not None
+        cpus, mem, whole = seen[0], free.mem, free.gpus & seen[1]
+        # Where GPUs are kept by themselves, their number says nothing.
+        gpus = BIG if self.in_parts(node) else whole.bit_count()
         for i in [number, *(i for i in around if i > number)]:
             for row in self.planned[i].placement.nodes:
                 if row[0] == node:
-                    cpus -= row[1]
                     mem -= row[3]
+                    if not self.same_domain(
+                        self.wanted_by(i).reservation, self.wanted_by(number).reservation
+                    ):
+                        continue
+                    cpus -= row[1]
                     if not self.planned[i].placement.gpu_milli:
                         gpus -= row[4].bit_count()
                     elif whole & row[4]:
@@ -305,17 +322,29 @@ class Placing(Topology, Rarities):
         )
 
     def fit(
-        self, want: Request, i: int, free: Free, now: int, end: int
+        self,
+        want: Request,
+        i: int,
+        free: Free,
+        now: int,
+        end: int,
+        span: Span | None,
+        windows: bool,
     ) -> tuple[int, int, int] | None:
         """Most tasks, most GPUs, and the GPUs to choose from."""
         if want.exclusive and free.jobs:
             return None
         gpus = self.pool(want, i, free)
+        if windows:
+            seen = self.view(want, i, free, span)
+            if seen is None:
+                return None
+            free, gpus = replace(free, cpus=seen[0]), gpus & seen[1]
         count = gpus.bit_count()
         if end and self.book is not None:
             kept = self.book.kept(i, end)
             if kept is not None:
-                window = self.book.window(i, self.book.now, end)
+                window = self.book.window(i, self.book.now, end, want.reservation)
                 if want.exclusive and window.jobs:
                     return None
                 cpus, mem = min(free.cpus, window.cpus), min(free.mem, window.mem)
@@ -330,7 +359,10 @@ class Placing(Topology, Rarities):
                 left = self.left_by_plan(number, i, now)
                 if left is None:
                     continue
-                cpus, mem = min(cpus, left[0]), min(mem, left[1])
+                mem = min(mem, left[1])
+                if not self.same_domain(want.reservation, self.wanted_by(number).reservation):
+                    continue
+                cpus = min(cpus, left[0])
                 if not want.gpu_milli:
                     count = min(count, left[2])
                 elif left[2] < 1:
@@ -387,17 +419,23 @@ class Placing(Topology, Rarities):
         now: int = 0,
         end: int = 0,
         *,
+        span: Span | None = None,
+        windows: bool | None = None,
         plain: bool = False,
         loose: bool = False,
     ) -> tuple[Row, ...] | None:
         """The nodes that the request gets from what is free, or None: with the first of its sets
-        of features that gives any. plain: nodes are liked by weight and number alone; loose: they
-        need not be together."""
+        of features that gives any. span: the time it is for; windows: whether advance
+        reservations count, as they do unless `plain`; plain: nodes are liked by weight and number
+        alone; loose: they need not be together."""
+        windows = not plain if windows is None else windows
         for alternatives, groups in want.variants or ((want.features_any, ()),):
             one = replace(want, features_any=alternatives, variants=())
             if want.variants:
                 one = replace(one, features_all=0)
-            found = self.find_one(one, groups, free, now, end, plain=plain, loose=loose)
+            found = self.find_one(
+                one, groups, free, now, end, span, windows, plain=plain, loose=loose
+            )
             if found is not None:
                 return found
         return None
@@ -409,6 +447,8 @@ class Placing(Topology, Rarities):
         free: list[Free],
         now: int = 0,
         end: int = 0,
+        span: Span | None = None,
+        windows: bool = True,
         *,
         plain: bool = False,
         loose: bool = False,
@@ -418,7 +458,7 @@ class Placing(Topology, Rarities):
             i: f
             for i in range(len(self.nodes))
             if self.eligible(want, i) and free[i].usable
-            if (f := self.fit(want, i, free[i], now, end)) is not None
+            if (f := self.fit(want, i, free[i], now, end, span, windows)) is not None
         }
         if any(i not in fits for i in must):
             return None
@@ -541,18 +581,22 @@ class Placing(Topology, Rarities):
     def can_ever(self, req: int) -> Refusal | None:
         return None if self.ever(req) else self.refusal(req, True)
 
-    def place(self, req: int) -> Placement | Refusal:
-        rows = self.find(self.requests[req], self.live())
+    def place(self, req: int, now: int = 0, limit_s: int = -1) -> Placement | Refusal:
+        """As the core's while there is no plan."""
+        want, span = self.requests[req], None
+        if limit_s >= 0:
+            span = (now, self.ends_by(want.reservation, now, now + (limit_s or YEAR)))
+        rows = self.find(want, self.live(), span=span)
         if rows is None:
-            return self.refusal(req, not self.ever(req))
-        return Placement(rows, self.requests[req].gpu_milli)
+            return self.refusal(req, not self.ever(req), span)
+        return Placement(rows, want.gpu_milli)
 
-    def refusal(self, req: int, never: bool) -> Refusal:
+    def refusal(self, req: int, never: bool, span: Span | None = None) -> Refusal:
         want = self.requests[req]
         counts: dict[tuple[str, bool], int] = {}
         suited = able = 0
         for i, free in enumerate(self.live()):
-            found = self.lacking(want, i, free)
+            found = self.lacking(want, i, free, span)
             suited += not found
             able += not any(never for _, never in found)
             for what in found:
@@ -560,24 +604,28 @@ class Placing(Topology, Rarities):
         order = [("partition", True), ("features", True), ("excluded", True)]
         order += [(w, True) for w in ("layout", "cpus", "memory", "gpu_type", "gpus", "island")]
         order += [("state", False), ("busy", False)]
-        order += [(w, False) for w in ("cpus", "memory", "gpus", "island")]
+        order += [(w, False) for w in ("cpus", "memory", "gpus", "island", "reservation")]
         reasons = [Reason(w, n, counts[w, n]) for w, n in order if (w, n) in counts]
-        apart = self.apart(want, never)
+        apart = self.apart(want, never, None if never else span)
         if apart:
             reasons.append(Reason(apart, never, able if never else suited))
         return Refusal(never, max(want.min_nodes, len(set(want.nodelist))), suited, tuple(reasons))
 
-    def apart(self, want: Request, never: bool) -> str:
+    def apart(self, want: Request, never: bool, span: Span | None) -> str:
         """The demand on where nodes are but for which it would fit."""
         free = self.empty(all_up=True) if never else self.live()
-        if not self.is_gang(want) or self.find(want, free) or not self.find(want, free, loose=True):
+        if not self.is_gang(want) or self.find(want, free, span=span):
+            return ""
+        if not self.find(want, free, span=span, loose=True):
             return ""
         what = "block" if self.network is not None and self.network.sizes else "switch"
-        if want.contiguous and self.find(replace(want, contiguous=False), free):
+        if want.contiguous and self.find(replace(want, contiguous=False), free, span=span):
             what = "contiguous"
         return what
 
-    def lacking(self, want: Request, i: int, free: Free) -> set[tuple[str, bool]]:
+    def lacking(
+        self, want: Request, i: int, free: Free, span: Span | None
+    ) -> set[tuple[str, bool]]:
         node = self.nodes[i]
         if want.partition >= 0 and not node.partitions >> want.partition & 1:
             return {("partition", True)}
@@ -594,10 +642,16 @@ class Placing(Topology, Rarities):
             return {("state", False)}
         if want.exclusive and free.jobs:
             return {("busy", False)}
-        return {(what, False) for what in self.missing(want, i, free)}
+        if now := self.missing(want, i, free):
+            return {(what, False) for what in now}
+        seen = self.view(want, i, free, span)
+        if seen is None or self.missing(want, i, replace(free, cpus=seen[0]), within=seen[1]):
+            return {("reservation", False)}
+        return set()
 
-    def missing(self, want: Request, i: int, free: Free) -> set[str]:
+    def missing(self, want: Request, i: int, free: Free, within: int = EVERY) -> set[str]:
         node = self.nodes[i]
+        pool = self.pool(want, i, free) & within
         tasks = want.least_tasks
         if 1 in (want.max_nodes, want.cap_nodes):
             tasks = max(tasks, want.ntasks)
@@ -613,12 +667,11 @@ class Placing(Topology, Rarities):
         if free.mem < want.memory(node, cpus, gpus):
             out.add("memory")
         if want.wants_gpus:
-            pool = self.pool(want, i, free)
             if node.gpus and not want.of_type(node):
                 out.add("gpu_type")
             elif pool.bit_count() < gpus or self.kinds_lack(want, node, pool, tasks):
                 out.add("gpus")
             elif want.one_island:
-                if self.classes[node.cls].largest(self.pool(want, i, free)) < gpus:
+                if self.classes[node.cls].largest(pool) < gpus:
                     out.add("island")
         return out

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from gsched._reference.parts import Free, Held, Node, Request
+from gsched._reference.windows import Kept, Windows
 
 YEAR = 365 * 86400
 FOREVER = (1 << 63) - 1
@@ -23,6 +24,9 @@ class Use:
     mem: int
     gpus: int
     planned: bool
+    #: the advance reservation of the job; whether it ran when the pass began
+    resv: int
+    running: bool
     #: of the job it is planned for
     key: int = 0
 
@@ -47,8 +51,11 @@ class Options:
 class Book:
     """What is taken when, during one pass at `now`."""
 
-    def __init__(self, nodes: list[Node], held: list[Held], now: int, options: Options) -> None:
+    def __init__(
+        self, nodes: list[Node], held: list[Held], now: int, options: Options, windows: Windows
+    ) -> None:
         self.nodes, self.now, self.options = nodes, now, options
+        self.windows = windows
         self.uses: list[Use] = []
         self.exact = 0
         #: reservations by what they count against
@@ -59,7 +66,8 @@ class Book:
         self.skies: dict[int, list[tuple[int, int]]] = {}
         for one in held:
             for node, cpus, _, mem, gpus in one.rows:
-                self.take(node, now, self.ends(one.end), cpus, mem, gpus, False)
+                until = self.ends(one.end)
+                self.uses.append(Use(node, now, until, cpus, mem, gpus, False, one.resv, True))
 
     def ends(self, end: int) -> int:
         end = self.now + YEAR if end == FOREVER else max(end, self.now + 1)
@@ -74,30 +82,69 @@ class Book:
         mem: int,
         gpus: int,
         planned: bool,
+        resv: int = -1,
         key: int = 0,
     ) -> None:
-        self.uses.append(Use(node, at, until, cpus, mem, gpus, planned, key))
+        self.uses.append(Use(node, at, until, cpus, mem, gpus, planned, resv, False, key))
 
-    def at(self, i: int, time: int) -> Free:
-        node = self.nodes[i]
+    def at(self, i: int, time: int, resv: int = -1) -> Free:
+        """What a node has for jobs of an advance reservation (-1: for others). CPUs that windows
+        keep are never counted as free for others, whether its jobs hold them or not."""
+        node, windows = self.nodes[i], self.windows
         free = Free(node.cpus, node.mem, node.gpus & node.ok, 0, node.usable)
-        for use in self.uses:
-            if use.node == i and use.at <= time < use.until:
+        there = [use for use in self.uses if use.node == i and use.at <= time < use.until]
+        for use in there:
+            free.mem -= use.mem
+            free.gpus &= ~use.gpus
+            free.jobs += 1
+            if use.running:
                 free.cpus -= use.cpus
-                free.mem -= use.mem
-                free.gpus &= ~use.gpus
+                free.resv[use.resv] = free.resv.get(use.resv, 0) + use.cpus
+        confined = windows.confined(resv)
+        own = windows.kept_by(resv) if resv >= 0 else Kept()
+        mine = i in own.shares and bool(own.spans)
+        if confined and not mine:
+            free.usable = False
+            return free
+        if confined and own.until(time) is None:
+            free.cpus = free.gpus = 0
+        elif confined and own.shares[i][0] >= 0:
+            free.cpus = min(free.cpus, own.shares[i][0] - free.resv.get(resv, 0))
+            free.gpus &= own.shares[i][1]
+            free.jobs += 1
+        for number, kept in windows.reservations.items():
+            if number == resv or i not in kept.shares or kept.until(time) is None:
+                continue
+            if confined and not kept.firm:
+                continue
+            size, mask = kept.shares[i]
+            if size < 0:
+                free.cpus, free.gpus = min(free.cpus, 0), 0
+            else:
+                free.cpus -= max(size - free.resv.get(number, 0), 0)
+                free.gpus &= ~mask
                 free.jobs += 1
+        for use in there:
+            if use.running:
+                continue
+            outside = not windows.confined(use.resv) or not self.has_window(i)
+            if (use.resv >= 0 or not confined) if mine else outside:
+                free.cpus -= use.cpus
         return free
 
-    def events(self, i: int = -1) -> set[int]:
-        return {t for use in self.uses if i in (-1, use.node) for t in (use.at, use.until)}
+    def has_window(self, i: int) -> bool:
+        return any(i in kept.shares and kept.spans for kept in self.windows.reservations.values())
 
-    def window(self, i: int, time: int, until: int) -> Free:
+    def events(self, i: int = -1) -> set[int]:
+        times = {t for use in self.uses if i in (-1, use.node) for t in (use.at, use.until)}
+        return times | self.windows.boundaries(i)
+
+    def window(self, i: int, time: int, until: int, resv: int = -1) -> Free:
         """What a node has throughout."""
-        free = self.at(i, time)
+        free = self.at(i, time, resv)
         for event in self.events(i):
             if time < event < until:
-                other = self.at(i, event)
+                other = self.at(i, event, resv)
                 free.cpus, free.mem = min(free.cpus, other.cpus), min(free.mem, other.mem)
                 free.gpus &= other.gpus
                 free.jobs = max(free.jobs, other.jobs)

@@ -92,7 +92,7 @@ class Quick(Surveys):
         if any(group >= 0 and self.groups[group] <= 0 for group in (job.group, job.unit)):
             return None
         if promise.at < now:
-            return promise._replace(at=now, until=promise.until + now - promise.at)
+            return promise._replace(at=now, until=self.span(job, now)[1])
         return promise
 
     def stay(self, job: Job) -> None:
@@ -113,7 +113,7 @@ class Quick(Surveys):
         if found is None:
             return
         at, rows = found
-        until = at + (job.limit or YEAR)
+        until = self.span(job, at)[1]
         promise = Reservation(job.key, at, until, _core.Placement(rows, want.gpu_milli))
         self.kept[job.key] = promise
         self.remade.append(promise)
@@ -142,9 +142,7 @@ class Quick(Surveys):
             self.found = rows
             job.start = at
             return True
-        promise = Reservation(
-            job.key, at, at + (job.limit or YEAR), _core.Placement(rows, want.gpu_milli)
-        )
+        promise = Reservation(job.key, *self.span(job, at), _core.Placement(rows, want.gpu_milli))
         self.promised(job, promise)
         self.lay(book, promise)
         return False
@@ -155,16 +153,22 @@ class Quick(Surveys):
         """The first time until `last` at which it has room for as long as it lasts."""
         times = sorted({book.now} | {t for t in book.events() if book.now < t <= last})
         for time in times:
-            until = time + (job.limit or YEAR)
-            free = [book.window(i, time, until) for i in range(len(self.nodes))]
+            span, resv = self.span(job, time), want.reservation
+            free = [book.window(i, *span, resv) for i in range(len(self.nodes))]
             rows = self.find(want, free, plain=True)
             if rows is not None:
                 return time, rows
         return None
 
+    def span(self, job: Job, at: int) -> tuple[int, int]:
+        """The time of a job that starts then; one without a limit is taken to last a year."""
+        resv = self.requests[job.req].reservation
+        return at, self.ends_by(resv, at, at + (job.limit or YEAR))
+
     def lay(self, book: Book, promise: Reservation) -> None:
+        resv = self.requests[self.queue[promise.key].req].reservation
         for node, cpus, _, mem, gpus in promise.placement.nodes:
-            book.take(node, promise.at, promise.until, cpus, mem, gpus, True, promise.key)
+            book.take(node, promise.at, promise.until, cpus, mem, gpus, True, resv, promise.key)
 
     # --- plans on a copy
 
@@ -177,9 +181,8 @@ class Quick(Surveys):
         for start in plan.starts:
             held: Held = plan.held[start.key]
             length = held.end - plan.book.now if held.end < YEAR * YEAR else YEAR
-            promises[start.key] = Reservation(
-                start.key, plan.book.now, plan.book.now + length, start.placement
-            )
+            until = self.ends_by(held.resv, plan.book.now, plan.book.now + length)
+            promises[start.key] = Reservation(start.key, plan.book.now, until, start.placement)
         self.planned, self.book = [], None
         for job in self.queue.values():
             job.start = 0

@@ -9,6 +9,7 @@ from gsched import _core
 from gsched._core import Placement
 from gsched._reference.parts import Free, Request
 from gsched._reference.placing import FOREVER, YEAR, Placing
+from gsched._reference.windows import Span
 
 
 class Surveys(Placing):
@@ -30,19 +31,31 @@ class Surveys(Placing):
             if self.book is not None:
                 self.book.uses = uses
 
-    def _then(self, now: int, at: int, limit: int) -> list[Free]:
-        """What is free at a later time, for so long."""
-        duration = limit or YEAR
+    def _span(self, want: Request, at: int, limit: int) -> Span | None:
+        """The time it would be there; None: no matter when."""
         if limit < 0:
+            return None
+        return at, self.ends_by(want.reservation, at, at + (limit or YEAR))
+
+    def _then(self, want: Request, now: int, at: int, limit: int) -> list[Free]:
+        """What is free at a later time, for so long."""
+        span = self._span(want, at, limit)
+        if span is None:
             return self.at(at, now)
         if self.book is not None:
-            return [self.book.window(i, at, at + duration) for i in range(len(self.nodes))]
+            resv = want.reservation
+            return [self.book.window(i, *span, resv) for i in range(len(self.nodes))]
         over = [
             i
             for i, other in enumerate(self.planned)
-            if i not in self.skipped and other.at < at + duration and at < other.until
+            if i not in self.skipped and other.at < span[1] and at < other.until
         ]
         return self.at(at, now, over)
+
+    def _end(self, want: Request, now: int, limit: int) -> int:
+        if limit < 0:
+            return 0
+        return self.ends_by(want.reservation, now, now + limit if limit else FOREVER)
 
     def what_if(
         self,
@@ -55,11 +68,13 @@ class Surveys(Placing):
     ) -> Placement | None:
         want = self.requests[req]
         with self._without(without):
+            span = self._span(want, max(at, now), limit_s)
             if at > now:
-                rows = self.find(want, self._then(now, at, limit_s))
+                windows = self.book is None or limit_s < 0
+                free = self._then(want, now, at, limit_s)
+                rows = self.find(want, free, span=span, windows=windows)
             else:
-                end = 0 if limit_s < 0 else now + limit_s if limit_s else FOREVER
-                rows = self.find(want, self.live(), now, end)
+                rows = self.find(want, self.live(), now, self._end(want, now, limit_s), span=span)
         return None if rows is None else Placement(rows, want.gpu_milli)
 
     def earliest(self, req: int, now: int, limit_s: int = 0, *, without: Iterable[int] = ()) -> int:
@@ -73,9 +88,12 @@ class Surveys(Placing):
             else:
                 others = [p for i, p in enumerate(self.planned) if i not in self.skipped]
                 times = {self.end_of(held, now) for held in self.held.values()}
-                times = {t for t in times | {p.until for p in others} if t > now}
+                times |= {p.until for p in others} | self.boundaries()
+                times = {t for t in times if t > now}
             for time in sorted(times):
-                if self.find(want, self._then(now, time, duration), plain=True) is not None:
+                free, span = self._then(want, now, time, duration), self._span(want, time, duration)
+                windows = self.book is None
+                if self.find(want, free, span=span, windows=windows, plain=True) is not None:
                     return time
         return 0
 
@@ -92,19 +110,26 @@ class Surveys(Placing):
         want = self.requests[req]
         with self._without(without):
             free = self.at(at, now) if at > now else self.live()
-            then = self._then(now, at, limit_s) if at > now else free
-            end = 0 if at > now or limit_s < 0 else now + limit_s if limit_s else FOREVER
+            then = self._then(want, now, at, limit_s) if at > now else free
+            end = 0 if at > now else self._end(want, now, limit_s)
+            span = self._span(want, max(at, now), limit_s)
+            # What windows leave is in the book already.
+            windows = self.book is None or at <= now
             found = []
             for i in range(len(self.nodes)):
-                lacks = self.lacking(want, i, free[i])
-                if not lacks and limit_s >= 0 and not self.holds(want, i, then[i], now, end):
+                lacks = self.lacking(want, i, free[i], span)
+                if not lacks and limit_s >= 0:
+                    rest = self.fit(want, i, then[i], now, end, span, windows)
+                    if self.holds(want, rest):
+                        found.append(lacks)
+                        continue
                     lacks = {("reserved", False)}
                 found.append(lacks)
         return found
 
-    def holds(self, want: Request, i: int, free: Free, now: int, end: int) -> bool:
-        """Whether a node has the smallest part, beside the reservations."""
-        found = self.fit(want, i, free, now, end)
+    @staticmethod
+    def holds(want: Request, found: tuple[int, int, int] | None) -> bool:
+        """Whether what a node has is the smallest part, beside the reservations."""
         if found is None:
             return False
         one = 1 in (want.max_nodes, want.cap_nodes)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from gsched import _core
 from gsched.cluster import shapes
 from gsched.cluster.nodes import Nodes
+from gsched.cluster.windows import Windows
 from gsched.cpuset import pick_cpus
 from gsched.licenses import Licenses
 from gsched.model import Job, NodeAlloc, Phase
@@ -16,11 +17,17 @@ class Allocations:
     """Shares of nodes by job."""
 
     def __init__(
-        self, nodes: Nodes, core: _core.Core, licenses: Licenses, new_key: Callable[[], int]
+        self,
+        nodes: Nodes,
+        core: _core.Core,
+        licenses: Licenses,
+        windows: Windows,
+        new_key: Callable[[], int],
     ) -> None:
         self._nodes = nodes
         self._core = core
         self._licenses = licenses
+        self._windows = windows
         self._new_key = new_key
         #: job id -> key of its allocation in the core
         self._key: dict[int, int] = {}
@@ -37,6 +44,7 @@ class Allocations:
             job.end_time if not job.finished else 0,
             adopt=True,
             gpu_milli=open_parts[0].shares if open_parts else 0,
+            reservation=self._windows.number(job.reservation),
         )
         self._key[job.id] = key
         for part in open_parts:

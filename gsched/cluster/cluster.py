@@ -16,6 +16,7 @@ from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
 from gsched.cluster.verdicts import Verdicts
 from gsched.cluster.what_if import WhatIf
+from gsched.cluster.windows import Windows
 from gsched.cluster.workload import Workload
 from gsched.config import Config
 from gsched.licenses import Licenses
@@ -38,11 +39,21 @@ class Cluster:
         self._licenses = Licenses(self._core, config.licenses)
         self._nodes = Nodes(config, self._core, self._together)
         self._requests = Requests(self._nodes, self._core, self._together)
-        self._queue = Queue(self._nodes, self._requests, self._core, self._together, self._licenses)
-        self._allocations = Allocations(
-            self._nodes, self._core, self._licenses, self._queue.new_key
+        self._windows = Windows(self._nodes, self._core)
+        self._queue = Queue(
+            self._nodes,
+            self._requests,
+            self._core,
+            self._together,
+            self._licenses,
+            self._windows,
         )
-        self._verdicts = Verdicts(self._nodes, self._queue, self._core, self._together)
+        self._allocations = Allocations(
+            self._nodes, self._core, self._licenses, self._windows, self._queue.new_key
+        )
+        self._verdicts = Verdicts(
+            self._nodes, self._queue, self._core, self._together, self._windows
+        )
 
         #: questions about requests that nobody has made, and about times to come
         self.what_if = WhatIf(self._nodes, self._requests, self._queue, self._core)
@@ -73,6 +84,10 @@ class Cluster:
         self.bind = self._allocations.bind
         self.give_back = self._allocations.give_back
         self.parts_held = self._allocations.parts_held
+        self.reserve = self._windows.set
+        self.unreserve = self._windows.drop
+        self.gpu_bits = self._nodes.gpu_bits
+        self.best_gpus = self._nodes.best_gpus
 
     def set_usable(self, name: str, usable: bool) -> None:
         """Whether new work may go to a node."""
@@ -175,7 +190,13 @@ class Cluster:
         for start in decided.starts:
             job_id, partition = self._queue.row.pop(start.key)
             starts.append(
-                Placement(job_id, partition, self._nodes.shares(start.placement), start.key)
+                Placement(
+                    job_id,
+                    partition,
+                    self._nodes.shares(start.placement),
+                    start.key,
+                    self._queue.within.pop(start.key, ""),
+                )
             )
         for key, code in decided.changed:
             if code != _core.STARTED:

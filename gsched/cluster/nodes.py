@@ -40,6 +40,7 @@ class Nodes:
         self.free_cpus: list[int] = []
         self._gpu_type: list[list[str]] = [[] for _ in self.names]
         self._gpu_cores: list[list[str]] = [[] for _ in self.names]
+        self._class = [0] * len(self.names)
         #: links and NUMA domains as nodes report them -> the same as the core has them: a large
         #: cluster has few kinds of nodes
         self._wirings: dict[object, tuple[int, list[list[int]], list[int]]] = {}
@@ -87,6 +88,7 @@ class Nodes:
             number = self.type_id(kind)
             by_type[number] = by_type.get(number, 0) | 1 << bit
         cls, links, numa = wiring
+        self._class[i] = cls
         description: dict[str, Any] = {
             "cpus": conf.cpus,
             "mem_mb": conf.real_memory,
@@ -151,6 +153,16 @@ class Nodes:
         conf = self.config.nodes[name]
         state = self._core.node(i)
         return conf.cpus - state.free_cpus, conf.real_memory - state.free_mem_mb, state.used_gpus
+
+    def gpu_bits(self, name: str, kind: str = "") -> int:
+        """The GPUs of a node that are of a type ("" any), as a bitmap."""
+        types = self._gpu_type[self.index[name]]
+        return sum(1 << bit for bit, one in enumerate(types) if kind in ("", one))
+
+    def best_gpus(self, name: str, free: int, count: int) -> int:
+        """Those of a node's free GPUs that go best together; 0: there are not so many."""
+        cls = self._class[self.index[name]]
+        return self._core.best_gpus(cls, free, count)
 
     def gpu_cores(self, part: NodeAlloc) -> list[str]:
         """The CPU lists near each GPU of a share, "" where it is not known."""

@@ -7,6 +7,7 @@ import heapq
 from gsched import _core, access, dependency
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.requests import Requests
+from gsched.cluster.windows import Windows
 from gsched.config import Config
 from gsched.licenses import LicenseError, Licenses
 from gsched.licenses import parse as parse_licenses
@@ -29,18 +30,23 @@ class Queue:
         core: _core.Core,
         together: Together,
         licenses: Licenses,
+        windows: Windows,
     ) -> None:
         self._config = nodes.config
         self._requests_of = requests
         self._core = core
         self._together = together
         self._licenses = licenses
+        self._windows = windows
         #: key of a row -> (job id, partition); job id -> its keys
         self.row: dict[int, tuple[int, str]] = {}
         self._rows: dict[int, list[int]] = {}
         self._last_key = 0
-        #: job id -> request classes it holds a reference to, one for each partition
-        self._requests: dict[int, list[tuple[str, int]]] = {}
+        #: key of a row -> advance reservation, for rows that would start in one
+        self.within: dict[int, str] = {}
+        #: job id -> request classes it holds a reference to, one for each partition (and
+        #: reservation)
+        self._requests: dict[int, list[tuple[str, str, int]]] = {}
         #: job id -> its time limit in seconds
         self._limit: dict[int, int] = {}
         #: job id -> the nodes it names, for jobs in the queue that name any
@@ -74,19 +80,21 @@ class Queue:
         tasks = len(TaskSet.parse(job.array_pending)) if job.array_pending else 1
         rows: list[int] = []
         places: list[Row] = []
-        requests: list[tuple[str, int]] = []
+        requests: list[tuple[str, str, int]] = []
         whys: list[str] = []
         free_rows: list[int] = []
         partitions = job.spec.partitions or (job.partition,)
         unit = -1
-        if len(partitions) > 1:
+        ways = [(part, resv) for part in partitions for resv in self._windows.ways(job)]
+        if len(ways) > 1:
             # A pass may find room for it in each of them: it starts once.
             unit = self._unit[job.id] = self._new_group(tasks)
         switches = self._wait_for_switches(job)
         user = self._user.setdefault(job.uid, len(self._user))
-        for partition in partitions:
+        for partition, resv in ways:
             try:
-                req = self._requests_of.acquire(job.spec.shape, partition, switches)
+                number = self._windows.number(resv)
+                req = self._requests_of.acquire(job.spec.shape, partition, switches, number)
             except (ValueError, KeyError):
                 # The configuration changed under the job: it waits, and says why.
                 req = int(self._core.request())
@@ -94,7 +102,7 @@ class Queue:
             else:
                 why = self.why_parked(job, partition)
                 tier = self._config.partitions[partition].priority_tier
-            requests.append((partition, req))
+            requests.append((partition, resv, req))
             whys.append(why)
             for _ in range(1 if why else min(tasks, ARRAY_ROWS)):
                 key = self.new_key()
@@ -111,6 +119,8 @@ class Queue:
                     since=job.eligible_time or job.submit_time,
                 )
                 self.row[key] = (job.id, partition)
+                if resv:
+                    self.within[key] = resv
                 rows.append(key)
                 if not why:
                     free_rows.append(key)
@@ -135,7 +145,7 @@ class Queue:
                 if parked
                 else tuple(
                     self._requests_of.words(job.spec.shape, p)
-                    for p, why in zip(partitions, whys, strict=True)
+                    for (p, _), why in zip(ways, whys, strict=True)
                     if not why
                 )
             )
@@ -184,16 +194,18 @@ class Queue:
                 continue
             _, shape, _ = self._switch_jobs.pop(job_id)
             before = self._requests[job_id]
-            after: list[tuple[str, int]] = []
-            for partition, _ in before:
+            after: list[tuple[str, str, int]] = []
+            for partition, resv, _ in before:
                 try:
-                    after.append((partition, self._requests_of.acquire(shape, partition)))
+                    number = self._windows.number(resv)
+                    req = self._requests_of.acquire(shape, partition, 0, number)
                 except (ValueError, KeyError):
-                    after.append((partition, int(self._core.request())))
+                    req = int(self._core.request())
+                after.append((partition, resv, req))
             self._requests[job_id] = after
             for key in self.keys(job_id):
                 self._core.queue_update(key, req=self.request_of(job_id, key))
-            for _, req in before:
+            for _, _, req in before:
                 self._core.drop_request(req)
 
     def _queue_licenses(self, job: Job, rows: list[int]) -> None:
@@ -257,6 +269,7 @@ class Queue:
         """Takes a job out of the queue, if it is there; its keys."""
         keys = self._rows.pop(job_id, [])
         for key in keys:
+            self.within.pop(key, None)
             # A row that was started has left the core's queue and this table already.
             if self.row.pop(key, None) is not None:
                 self._core.queue_remove(key)
@@ -266,7 +279,7 @@ class Queue:
         self._together.remove(job_id)
         self._licenses.remove(job_id)
         self._limit.pop(job_id, None)
-        for _, req in self._requests.pop(job_id, ()):
+        for _, _, req in self._requests.pop(job_id, ()):
             self._core.drop_request(req)
         unit = self._unit.pop(job_id, -1)
         if unit >= 0:
@@ -326,10 +339,10 @@ class Queue:
         if job_id not in self._unit:
             first = self.first_row(job_id)
             return [first] if first else []
-        found: dict[str, int] = {}
+        found: dict[tuple[str, str], int] = {}
         for key in rows:
             if key in self.row:
-                found.setdefault(self.row[key][1], key)
+                found.setdefault((self.row[key][1], self.within.get(key, "")), key)
         return list(found.values())
 
     def keys(self, job_id: int) -> list[int]:
@@ -338,12 +351,12 @@ class Queue:
 
     def request_of(self, job_id: int, key: int) -> int:
         """The request class of one of its rows."""
-        partition = self.row[key][1]
-        return next(req for name, req in self._requests[job_id] if name == partition)
+        mine = self.row[key][1], self.within.get(key, "")
+        return next(req for *way, req in self._requests[job_id] if tuple(way) == mine)
 
     def requests(self, job_id: int) -> list[int]:
         """Its request classes, one for each of its partitions."""
-        return [req for _, req in self._requests[job_id]]
+        return [req for _, _, req in self._requests[job_id]]
 
     def limit(self, job_id: int) -> int:
         """Its time limit in seconds, 0: none."""

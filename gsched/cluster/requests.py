@@ -41,13 +41,15 @@ class Requests:
         """The same, but for the partitions' states."""
         self._config = config
 
-    def acquire(self, shape: Shape, partition: str, switches: int = 0) -> int:
+    def acquire(
+        self, shape: Shape, partition: str, switches: int = 0, reservation: int = -1
+    ) -> int:
         """The core's request class for a shape in a partition, on at most so many leaf switches
-        (0: any number). ValueError for what cannot be."""
+        (0: any number), in an advance reservation by its number. ValueError for what cannot be."""
         words = self.words(shape, partition)
         if switches:
-            return int(self._core.request(**words, switches=switches))
-        return int(self._core.request(**words))
+            words = {**words, "switches": switches}
+        return int(self._core.request(**words, reservation=reservation))
 
     def words(self, shape: Shape, partition: str) -> dict[str, Any]:
         """The arguments of Core.request. Cost: a look-up, for a shape seen before."""

@@ -8,6 +8,7 @@ from typing import Any
 from gsched import _core
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.queue import Queue
+from gsched.cluster.windows import Windows
 from gsched.hostlist import compress
 from gsched.licenses import LICENSES
 from gsched.model import Verdict
@@ -27,14 +28,20 @@ _WORDS = {
     ),
     _core.NEVER: "BadConstraints",
     _core.GROUP: "JobArrayTaskLimit",
+    _core.RESERVATION: "Reservation",
+    _core.WINDOW: "ReqNodeNotAvail, May be reserved for other job",
     LICENSES: "Licenses",
 }
+#: where a maintenance is in the way
+_MAINTENANCE = "ReqNodeNotAvail, Reserved for maintenance"
 
 #: of several partitions the most hopeful one is told
 _HOPE = (
     _core.PRIORITY,
     _core.RESOURCES,
     _core.BEHIND,
+    _core.WINDOW,
+    _core.RESERVATION,
     LICENSES,
     _core.GROUP,
     _core.BEGIN,
@@ -68,8 +75,16 @@ def _same(old: _core.Reservation | None, new: _core.Reservation) -> bool:
 class Verdicts:
     """What changed for waiting jobs and has not been told yet."""
 
-    def __init__(self, nodes: Nodes, queue: Queue, core: _core.Core, together: Together) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        queue: Queue,
+        core: _core.Core,
+        together: Together,
+        windows: Windows,
+    ) -> None:
         self._nodes = nodes
+        self._windows = windows
         self._queue = queue
         self._core = core
         self._together = together
@@ -141,7 +156,7 @@ class Verdicts:
                 verdict.start = kept.at
                 names = self._nodes.names
                 verdict.nodes = ",".join(names[share[0]] for share in kept.placement.nodes)
-            if code in (_core.RESOURCES, _core.NODES_DOWN, _core.NEVER):
+            if code in (_core.RESOURCES, _core.NODES_DOWN, _core.NEVER, _core.WINDOW):
                 verdict.causes = self._causes(job_id, now)
                 away = self._named_away(job_id) if code != _core.NEVER else ""
                 if away:
@@ -162,6 +177,9 @@ class Verdicts:
             req = self._queue.request_of(job_id, key)
             if self._core.what_if(req, now) is not None:
                 code = _core.PRIORITY
+        elif code == _core.WINDOW:
+            if self._windows.maintenance_ahead(now, self._queue.limit(job_id)):
+                return _MAINTENANCE
         elif code == _core.UNTESTED:
             # A component that may not start holds the others back.
             return self._together.parked(job_id) or _WORDS[code]

@@ -12,7 +12,7 @@ from gsched.config import Config
 from gsched.controller.sharing import Sharing
 from gsched.ledger.ledger import Ledger
 from gsched.ledger.state import FORMAT, Meta, StoredAnswer
-from gsched.model import Job, Node, PartitionChange
+from gsched.model import Job, Node, PartitionChange, Reservation
 from gsched.store import StateTooNew, Store, StoreError
 
 T = TypeVar("T")
@@ -64,6 +64,7 @@ def load_ledger(
         records("answer", StoredAnswer),
         admins,
         (change for _, change in records("partition", PartitionChange)),
+        (resv for _, resv in records("reservation", Reservation)),
     )
 
 

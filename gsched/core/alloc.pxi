@@ -18,18 +18,20 @@ cdef inline void con_less(Con* con, Share* sh) noexcept nogil:
         con.gpus -= 1
 
 
-cdef inline void touch_plan(Cluster* c, Share* sh, int64_t end) noexcept nogil:
+cdef inline void touch_plan(Cluster* c, Share* sh, int64_t end, int32_t domain) noexcept nogil:
     """A job that lasts beyond a reservation uses up what that leaves on the node."""
     cdef int k = c.con_head[sh.node]
     while k >= 0:
         if c.cons[k].at < end:
-            c.cons[k].cpus -= sh.cpus
             c.cons[k].mem -= sh.mem
-            con_less(&c.cons[k], sh)
+            if same_domain(c.cons[k].domain, domain):
+                c.cons[k].cpus -= sh.cpus
+                con_less(&c.cons[k], sh)
         k = c.cons[k].next
 
 
-cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end) noexcept nogil:
+cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end,
+              int32_t resv) noexcept nogil:
     """Record an allocation that fits. 0, or -1 without memory (nothing is changed)."""
     cdef int32_t a, p, prev = -1
     cdef int k, i
@@ -53,6 +55,7 @@ cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end) noexce
     al.end = end
     al.live = 1
     al.first = -1
+    al.resv = resv
     for k in range(n):
         if c.piece_free >= 0:
             p = c.piece_free
@@ -77,8 +80,10 @@ cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end) noexce
         c.now.mem[i] -= shares[k].mem
         c.now.gpus[i] &= ~shares[k].mask
         c.now.jobs[i] += 1
-        touch_plan(c, &shares[k], end)
-        if c.book.on and book_take(&c.book, &shares[k], c.book.now, end_in(&c.book, end), 0):
+        if resv >= 0:
+            window_use(c, resv, i, shares[k].cpus)
+        touch_plan(c, &shares[k], end, domain_of(c, resv))
+        if c.book.on and book_take(c, &shares[k], resv, c.book.now, end_in(&c.book, end), 0):
             c.now.failed = 1
         index_move(c, &c.now, i)
     c.pieces_live += n
@@ -90,6 +95,9 @@ cdef void give_back(Cluster* c, int32_t p) noexcept nogil:
     """Free one share; the caller unlinks it."""
     cdef Piece* pc = &c.pieces[p]
     cdef int i = pc.share.node
+    cdef int32_t resv = c.allocs[pc.owner].resv
+    if resv >= 0:
+        window_use(c, resv, i, -pc.share.cpus)
     if pc.share.milli == 0 or share_give(&c.now, i, pc.share.mask, pc.share.milli):
         c.used[i] &= ~pc.share.mask
     c.now.cpus[i] += pc.share.cpus

@@ -1,8 +1,8 @@
 # Methods of Core. Allocations.
 
 
-cdef class _Allocations(_Requests):
-    def allocate(self, key, nodes, end=0, *, adopt=False, gpu_milli=0):
+cdef class _Allocations(_Windows):
+    def allocate(self, key, nodes, end=0, *, adopt=False, gpu_milli=0, reservation=-1):
         """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: never).
 
         ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
@@ -12,13 +12,14 @@ cdef class _Allocations(_Requests):
         cdef Cluster* c = &self.c
         cdef int64_t k, until
         cdef int i, n = 0
-        cdef int milli, g, over = 0
+        cdef int milli, g, resv, over = 0
         cdef Share* sh
         self._enter()
         k = _number(key, -FOREVER, FOREVER, "key")
         if map_get(&c.by_key, k) >= 0:
             raise ValueError(f"allocation {key} exists")
         until = _number(end, 0, FOREVER, "end") or FOREVER
+        resv = self._resv(reservation)
         milli = <int>_number(gpu_milli, 0, MAX_PARTS, "gpu_milli")
         if milli:
             self._share()
@@ -73,7 +74,7 @@ cdef class _Allocations(_Requests):
             for i in range(n):
                 c.mark[c.out[i].node] = 0
         c.shrunk = c.shrunk or over
-        if take(c, k, c.out, n, until):
+        if take(c, k, c.out, n, until, resv):
             raise MemoryError
         self._check()
 

@@ -9,6 +9,7 @@ cdef class _Decisions(_Allocations):
         reasons = [Reason(_WHY[k][0], _WHY[k][1], why[k]) for k in range(WHYS) if why[k]]
         if never:
             empty_state(&self.c, 1)
+            self.c.w_on = W_PLACES if self.c.n_resvs else W_OFF
         k = apart(&self.c, r, &self.c.then if never else &self.c.now, 0 if never else end)
         if k:
             reasons.append(Reason(_TOGETHER[k], bool(never), able if never else suited))
@@ -23,6 +24,7 @@ cdef class _Decisions(_Allocations):
         r = self._req(req)
         ok = ever(&self.c, r)
         self._check()
+        self.c.w_on = W_PLACES if self.c.n_resvs else W_OFF
         return None if ok else self._refusal(r, 0, 1)
 
     def possible(self, req):
@@ -44,16 +46,13 @@ cdef class _Decisions(_Allocations):
         after a change of the configuration sorts them.
         """
         cdef Req* r
-        cdef int64_t start, limit, end = 0
+        cdef int64_t start, limit, end
         cdef int ok
         self._ready()
         r = self._req(req)
         start = _number(now, 0, <int64_t>1 << 60, "now")
         limit = _number(limit_s, -1, <int64_t>1 << 60, "limit_s")
-        if limit == 0:
-            end = FOREVER
-        elif limit > 0:
-            end = start + limit
+        end = windows_at(&self.c, r, start, limit)
         ok = place(&self.c, &self.c.now, r, end)
         self._check()
         if ok:
@@ -70,6 +69,7 @@ cdef class _Decisions(_Allocations):
         self._ready()
         r = self._req(req)
         n = _number(repeat, 1, MAX_COUNT, "repeat")
+        self.c.w_on = W_PLACES if self.c.n_resvs else W_OFF
         self._busy = True
         with nogil:
             for k in range(n):

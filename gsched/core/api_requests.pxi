@@ -2,6 +2,15 @@
 
 
 cdef class _Requests(_Topology):
+    cdef int32_t _resv(self, object number) except -2:
+        """A reservation's number, which need not be described yet."""
+        cdef int32_t k = <int32_t>_number(number, -1, MAX_RESVS - 1, "reservation")
+        if grow(<void**>&self.c.resvs, &self.c.resvs_cap, k + 1, sizeof(Resv)):
+            raise MemoryError
+        if k >= self.c.n_resvs:
+            self.c.n_resvs = k + 1
+        return k
+
     cdef int _share(self) except -1:
         """Room for shares of GPUs, at the first one."""
         cdef size_t places = <size_t>self.c.n * MAX_GPUS
@@ -100,7 +109,8 @@ cdef class _Requests(_Topology):
                 gpu_milli=0, gpu_kind=0, one_shared=False, policy=0, gpu_kinds=(),
                 ntasks_per_core=0, ntasks_per_gpu=0, min_sockets=0, min_cores_per_socket=0,
                 min_threads=0, variants=(), switches=0, segment=0, contiguous=False,
-                spread=False, use_min_nodes=False):
+                spread=False, use_min_nodes=False,
+                reservation=-1):
         """The number of the request class with this content, one reference more.
 
         See _core.pyi for each field. Cost: constant, and a bitmap of nodes for each different
@@ -146,6 +156,7 @@ cdef class _Requests(_Topology):
         )
         r.one_shared = 1 if one_shared else 0
         r.policy = <int>_number(policy, 0, POLICIES - 1, "policy")
+        r.resv = self._resv(reservation)
         r.tpc = <int>_number(threads_per_core, 0, 1024, "threads_per_core")
         r.excl = 1 if exclusive else 0
         r.overcommit = 1 if overcommit else 0
@@ -201,7 +212,7 @@ cdef class _Requests(_Topology):
             r.ntasks, r.cpt, r.mincpus, r.tpn, r.mem_node, r.mem_cpu, r.mem_gpu, r.gpn, r.gpt, r.gtotal, r.cpg,
             r.gtype, r.tpc, r.excl, r.overcommit, r.island, r.milli, r.policy,
             r.kind, r.one_shared, layout, demands,
-            r.switches, r.segment, r.contiguous, r.spread, r.few,
+            r.switches, r.segment, r.contiguous, r.spread, r.few, r.resv,
         )
         known = self._requests.get(key)
         if known is not None:

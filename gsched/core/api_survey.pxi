@@ -49,6 +49,7 @@ cdef class _Surveys(_Decisions):
         aside = self._moment(req, now, limit_s, 0, without, when, &limit)
         if limit <= 0:
             limit = YEAR
+        windows_begin(c)
         if c.book.on:
             # What the pass found for the class holds beside the reservation that is left out.
             c.reqs[req].plan_pass = 0

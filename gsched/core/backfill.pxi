@@ -51,7 +51,7 @@ cdef void overlapping(Cluster* c, int64_t at, int64_t until, Over* over) noexcep
             over.bits[h >> 6] |= (<uint64_t>1) << (h & 63)
 
 
-cdef void future(Cluster* c, int64_t now, int64_t at, Over* over) noexcept nogil:
+cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over) noexcept nogil:
     """`then` becomes what is free at time `at` without the reservations in `over`.
     Cost: nodes + allocated shares."""
     cdef State* s = &c.then
@@ -60,6 +60,8 @@ cdef void future(Cluster* c, int64_t now, int64_t at, Over* over) noexcept nogil
     cdef int32_t p, k
     cdef int i, h, g
     c.then_is = 0
+    c.w_at = at
+    c.w_until = until
     memcpy(s.cpus, c.now.cpus, <size_t>c.n * sizeof(int32_t))
     memcpy(s.mem, c.now.mem, <size_t>c.n * sizeof(int64_t))
     memcpy(s.gpus, c.now.gpus, <size_t>c.n * sizeof(uint64_t))
@@ -78,6 +80,8 @@ cdef void future(Cluster* c, int64_t now, int64_t at, Over* over) noexcept nogil
         if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
             s.gpus[i] |= sh.mask & c.all[i] & c.ok[i]
         s.jobs[i] -= 1
+    if c.n_windows:
+        windows_then(c, now, at, over)
     for h in range(imin(c.n_heads, PLANNED)):
         if not over.bits[h >> 6] >> (h & 63) & 1:
             continue
@@ -101,15 +105,22 @@ cdef void future(Cluster* c, int64_t now, int64_t at, Over* over) noexcept nogil
     index_build(c, s)
 
 
+cdef inline void future_of(Cluster* c, Req* r, int64_t now, int64_t at, int64_t duration,
+                           Over* over) noexcept nogil:
+    future(c, now, at, until_of(c, r.resv, at, at + duration), over)
+
+
 cdef int64_t find_start(Cluster* c, Req* r, int64_t now, int64_t duration) noexcept nogil:
     """The earliest time at which r fits for its duration, with the answer in c.out and `then` as of
     that time; -1 for never. Cost: log(ends) x (nodes + allocated shares) for each stretch of time
     between reservations."""
-    cdef int64_t n = 0, m = 0, i, lo, hi, mid, first, last, found
+    cdef int64_t n = 0, m = 0, i, lo, hi, mid, first, last, found, until
+    cdef uint64_t sign
     cdef Over over, other
     cdef int h
     cdef int32_t a
-    if grow(<void**>&c.times, &c.times_cap, <int64_t>c.allocs_used + c.n_heads, sizeof(int64_t)):
+    if grow(<void**>&c.times, &c.times_cap,
+            <int64_t>c.allocs_used + c.n_heads + windows_times(c, NULL), sizeof(int64_t)):
         c.then.failed = 1
         return -1
     for a in range(c.allocs_used):
@@ -120,6 +131,7 @@ cdef int64_t find_start(Cluster* c, Req* r, int64_t now, int64_t duration) noexc
         if c.heads[h].at >= 0:
             c.times[n] = c.heads[h].until
             n += 1
+    n += windows_times(c, c.times + n)
     sort_times(c.times, n)
     for i in range(n):
         if c.times[i] > now and (m == 0 or c.times[i] != c.times[m - 1]):
@@ -128,29 +140,33 @@ cdef int64_t find_start(Cluster* c, Req* r, int64_t now, int64_t duration) noexc
     # Within a stretch where the same reservations overlap, what is free only grows.
     first = 0
     while first < m:
-        overlapping(c, c.times[first], c.times[first] + duration, &over)
+        until = until_of(c, r.resv, c.times[first], c.times[first] + duration)
+        overlapping(c, c.times[first], until, &over)
+        sign = windows_sign(c, r, c.times[first], until)
         last = first
         while last + 1 < m:
-            overlapping(c, c.times[last + 1], c.times[last + 1] + duration, &other)
-            if memcmp(&over, &other, sizeof(Over)):
+            until = until_of(c, r.resv, c.times[last + 1], c.times[last + 1] + duration)
+            overlapping(c, c.times[last + 1], until, &other)
+            if (memcmp(&over, &other, sizeof(Over))
+                    or windows_sign(c, r, c.times[last + 1], until) != sign):
                 break
             last += 1
         lo = first
         hi = last
         found = -1
-        future(c, now, c.times[hi], &over)
+        future_of(c, r, now, c.times[hi], duration, &over)
         if place(c, &c.then, r, 0):
             found = hi
             while lo < hi:
                 mid = (lo + hi) // 2
-                future(c, now, c.times[mid], &over)
+                future_of(c, r, now, c.times[mid], duration, &over)
                 if place(c, &c.then, r, 0):
                     hi = mid
                     found = mid
                 else:
                     lo = mid + 1
             # The last probe may have been another time: the answer of the right one.
-            future(c, now, c.times[hi], &over)
+            future_of(c, r, now, c.times[hi], duration, &over)
             place(c, &c.then, r, 0)
             return c.times[hi]
         first = last + 1
@@ -174,8 +190,9 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
     cdef Head* h
     cdef Con* con
     cdef Share* sh
-    cdef int64_t at
-    cdef int k, j, strict, me
+    cdef int64_t at, cpus
+    cdef uint64_t free_
+    cdef int k, j, strict, parts, me
     if c.n_heads >= PLANNED:
         return 0
     if grow(<void**>&c.heads, &c.heads_cap, c.n_heads + 1, sizeof(Head)):
@@ -193,7 +210,7 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
     h.key = key
     h.req = req
     h.at = at
-    h.until = at + duration
+    h.until = until_of(c, r.resv, at, at + duration)
     h.first = <int32_t>c.n_planned
     h.n = c.n_out
     h.fresh = 1
@@ -206,26 +223,35 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
         j = c.con_head[sh.node]
         while j >= 0:
             if h.at <= c.cons[j].at < h.until:
-                c.cons[j].cpus -= sh.cpus
                 c.cons[j].mem -= sh.mem
-                con_less(&c.cons[j], sh)
+                if same_domain(c.cons[j].domain, domain_of(c, r.resv)):
+                    c.cons[j].cpus -= sh.cpus
+                    con_less(&c.cons[j], sh)
             j = c.cons[j].next
         strict = 2 if r.milli else (
             r.island or ((r.gtype >= 0 or (r.rare != NULL and r.rare.n_kinds))
                          and c.mixed[c.layout[sh.node]])
         )
+        parts = has_parts(c, sh.node)
+        cpus = c.then.cpus[sh.node]
+        free_ = c.then.gpus[sh.node]
+        if c.w_on:
+            window_fit(c, &c.then, r, sh.node, &cpus, &free_)
         con = &c.cons[c.n_cons]
         con.node = sh.node
         con.at = at
         con.head = me
-        con.cpus = c.then.cpus[sh.node] - sh.cpus
+        con.domain = domain_of(c, r.resv)
+        con.cpus = <int32_t>cpus - sh.cpus
         con.mem = c.then.mem[sh.node] - sh.mem
-        con.free = c.then.gpus[sh.node]
-        con.gpus = gs_pop(con.free)
+        con.free = free_
+        # Where windows keep GPUs, those of a planned job are kept by themselves: a number would
+        # count the ones that only some jobs may use.
+        con.gpus = MAX_COUNT if parts else gs_pop(con.free)
         con.strict = 0
         con_less(con, sh)
-        con.strict = strict
-        con.mask = sh.mask if strict else 0
+        con.strict = strict if strict else (1 if parts else 0)
+        con.mask = sh.mask if con.strict else 0
         if strict == 2:
             con.kind = r.kind
             con.room = parts_of(c, sh.node, gs_ctz(sh.mask)) - r.milli

@@ -47,19 +47,20 @@ cdef int32_t seg_cut(Book* b, int i, int64_t at) noexcept nogil:
     return fresh
 
 
-cdef int book_take(Book* b, Share* sh, int64_t at, int64_t until, int planned) noexcept nogil:
-    """Take a share out of a node's time. 0, or -1 without memory."""
-    cdef int32_t k = seg_cut(b, sh.node, at)
+cdef int line_take(Book* b, int line, Share* sh, int32_t cpus, int64_t at, int64_t until,
+                   int planned) noexcept nogil:
+    """Take a share, with so many CPUs, out of one line of time. 0, or -1 without memory."""
+    cdef int32_t k = seg_cut(b, line, at)
     if k < 0:
         return -1
-    if until < FOREVER and seg_cut(b, sh.node, until) < 0:
+    if until < FOREVER and seg_cut(b, line, until) < 0:
         return -1
     b.clock += 1
-    b.stamp[sh.node] = b.clock
+    b.stamp[line] = b.clock
     if planned:
         b.any[sh.node] = 1
     while k >= 0 and b.segs[k].at < until:
-        b.segs[k].cpus -= sh.cpus
+        b.segs[k].cpus -= cpus
         b.segs[k].mem -= sh.mem
         b.segs[k].gpus &= ~sh.mask
         if planned:
@@ -97,30 +98,32 @@ cdef int book_lift(Cluster* c, int32_t slot, int lift) noexcept nogil:
     memory."""
     cdef Book* b = &c.book
     cdef Head* h = &b.old[c.q_old[slot]]
-    cdef Share sh
+    cdef int32_t resv = c.reqs[h.req].resv
     cdef int k
-    cdef int32_t s
     for k in range(h.n):
-        sh = b.shares[h.first + k]
-        if not lift:
-            if book_take(b, &sh, h.at, h.until, 1):
+        if lift:
+            if book_grew(b, b.shares[h.first + k].node):
                 return -1
-            continue
-        # It was cut out: its segments begin and end with it.
-        if book_grew(b, sh.node):
+            book_give(c, &b.shares[h.first + k], resv, h.at, h.until)
+        elif book_take(c, &b.shares[h.first + k], resv, h.at, h.until, 1):
             return -1
-        b.clock += 1
-        b.stamp[sh.node] = b.clock
-        s = b.head[sh.node]
-        while s >= 0 and b.segs[s].at < h.until:
-            if b.segs[s].at >= h.at:
-                b.segs[s].cpus += sh.cpus
-                b.segs[s].mem += sh.mem
-                b.segs[s].gpus |= sh.mask
-                b.segs[s].kept &= ~sh.mask
-                b.segs[s].jobs -= 1
-            s = b.segs[s].next
     return 0
+
+
+cdef void line_give(Book* b, int line, Share* sh, int32_t cpus, int64_t at,
+                    int64_t until) noexcept nogil:
+    """Put a share back. It was cut out: its segments begin and end with it."""
+    cdef int32_t s = b.head[line]
+    b.clock += 1
+    b.stamp[line] = b.clock
+    while s >= 0 and b.segs[s].at < until:
+        if b.segs[s].at >= at:
+            b.segs[s].cpus += cpus
+            b.segs[s].mem += sh.mem
+            b.segs[s].gpus |= sh.mask
+            b.segs[s].kept &= ~sh.mask
+            b.segs[s].jobs -= 1
+        s = b.segs[s].next
 
 
 cdef int book_keep(Cluster* c) noexcept nogil:
@@ -144,7 +147,7 @@ cdef int book_keep(Cluster* c) noexcept nogil:
         if slot < 0 or c.q_req[slot] != h.req:
             continue
         limit = c.q_limit[slot]
-        if h.until - h.at != (limit if limit else YEAR):
+        if h.until != until_of(c, c.reqs[h.req].resv, h.at, h.at + (limit if limit else YEAR)):
             continue
         if b.keep == QUICK:
             if not quick_holds(c, slot, h):
@@ -154,7 +157,10 @@ cdef int book_keep(Cluster* c) noexcept nogil:
         ok = 1
         for j in range(h.first, h.first + h.n):
             sh = &b.shares[j]
-            seg_window(b, sh.node, h.at, h.until, &sum_)
+            if line_of(c, &c.reqs[h.req], sh.node) < 0:
+                ok = 0
+                break
+            seg_window(b, line_of(c, &c.reqs[h.req], sh.node), h.at, h.until, &sum_)
             if (not c.now.usable[sh.node] or sum_.cpus < sh.cpus or sum_.mem < sh.mem
                     or sh.mask & ~sum_.gpus or (c.reqs[h.req].excl and sum_.jobs)):
                 ok = 0
@@ -184,17 +190,24 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
     cdef int i
     cdef int32_t p, k, last
     cdef int64_t m = 0, j, first
-    if b.head == NULL:
-        b.head = <int32_t*>calloc(c.n, sizeof(int32_t))
-        b.stamp = <int64_t*>calloc(c.n, sizeof(int64_t))
+    if b.lines < c.n + c.n_windows:
+        free(b.head)
+        free(b.stamp)
+        b.lines = c.n + c.n_windows
+        b.head = <int32_t*>calloc(<size_t>b.lines, sizeof(int32_t))
+        b.stamp = <int64_t*>calloc(<size_t>b.lines, sizeof(int64_t))
+        if b.head == NULL or b.stamp == NULL:
+            b.lines = 0
+            return -1
+    if b.sky == NULL:
         b.at = <int64_t*>calloc(c.n, sizeof(int64_t))
         b.list = <int32_t*>calloc(c.n, sizeof(int32_t))
         b.early = <uint64_t*>calloc(c.words, sizeof(uint64_t))
         b.bases = <Base*>calloc(BASES, sizeof(Base))
         b.any = <uint8_t*>calloc(c.n, 1)
         b.sky = <Sky*>calloc(MAX_BITS + 1, sizeof(Sky))
-        if (b.head == NULL or b.stamp == NULL or b.at == NULL or b.any == NULL
-                or b.list == NULL or b.early == NULL or b.bases == NULL or b.sky == NULL):
+        if (b.at == NULL or b.any == NULL or b.list == NULL or b.early == NULL
+                or b.bases == NULL or b.sky == NULL):
             return -1
     b.now = now
     b.n_grown = 0
@@ -231,7 +244,7 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
         g.next = -1
     b.n_segs = c.n
     if c.pieces_live == 0:
-        return 0
+        return windows_open(c)
     ends = <End*>malloc(<size_t>c.pieces_live * sizeof(End))
     if ends == NULL:
         return -1
@@ -280,7 +293,7 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
                 b.segs[last].gpus |= sh.mask & c.all[i] & c.ok[i]
         first = b.at[i]
     free(ends)
-    return 0
+    return windows_open(c)
 
 
 cdef inline int seg_fit(Cluster* c, Req* r, int i, Seg* g, int64_t need_t, int64_t need_g,
@@ -324,10 +337,14 @@ cdef int64_t node_start(Cluster* c, Req* r, int i, int64_t at, int64_t duration,
     """The earliest time from `at` on at which node i holds a part of r throughout; `bound` if that
     is not before it. Cost: its segments."""
     cdef Book* b = &c.book
-    cdef int32_t k = b.head[i], j
+    cdef int line = line_of(c, r, i)
+    cdef int32_t k, j
     cdef int64_t t
     cdef Seg sum_
     cdef Fit f
+    if line < 0:
+        return bound
+    k = b.head[line]
     while b.segs[k].next >= 0 and b.segs[b.segs[k].next].at <= at:
         k = b.segs[k].next
     while k >= 0:
@@ -340,7 +357,7 @@ cdef int64_t node_start(Cluster* c, Req* r, int i, int64_t at, int64_t duration,
             if not seg_fit(c, r, i, &sum_, need_t, need_g, &f):
                 break
             j = b.segs[j].next
-            if j < 0 or b.segs[j].at >= t + duration:
+            if j < 0 or b.segs[j].at >= until_of(c, r.resv, t, t + duration):
                 return t
             seg_and(&sum_, &b.segs[j])
         # A start in segment k always meets what it met here.

@@ -256,6 +256,23 @@ cdef int nodes_copy(Cluster* c) noexcept nogil:
     return bad
 
 
+cdef int windows_copy(Cluster* d, Cluster* s) noexcept nogil:
+    """d, a shallow copy, gets windows of its own. 0, or -1 without memory."""
+    cdef Resv* v
+    cdef int k, bad = 0
+    bad |= dup(<void**>&d.windows, d.windows_cap, d.n_windows, sizeof(Window))
+    bad |= dup(<void**>&d.win_head, d.n, d.n, sizeof(int32_t))
+    bad |= dup(<void**>&d.resvs, d.resvs_cap, d.n_resvs, sizeof(Resv))
+    if d.resvs == NULL:
+        d.n_resvs = 0
+    for k in range(d.n_resvs):
+        v = &d.resvs[k]
+        bad |= dup(<void**>&v.start, <int64_t>v.n_spans + 1, v.n_spans, sizeof(int64_t))
+        bad |= dup(<void**>&v.end, <int64_t>v.n_spans + 1, v.n_spans, sizeof(int64_t))
+        bad |= dup(<void**>&v.shares, <int64_t>v.n_shares + 1, v.n_shares, sizeof(Share))
+    return bad
+
+
 cdef int cluster_copy(Cluster* d, Cluster* s) noexcept nogil:
     """d, never used, becomes what s is. 0, or -1 without memory; cluster_free() is due in both
     cases. Cost: a memcpy of all but scores and the segments of the last pass."""
@@ -272,6 +289,7 @@ cdef int cluster_copy(Cluster* d, Cluster* s) noexcept nogil:
     bad |= work_copy(&d.work)
     bad |= topo_copy(d, &d.topo)
     bad |= book_fresh(&d.book)
+    bad |= windows_copy(d, s)
     bad |= map_copy(&d.by_key, &s.by_key)
     bad |= map_copy(&d.q_by_key, &s.q_by_key)
     bad |= dup(<void**>&d.links, MAX_CLASSES, d.n_links, sizeof(Links))
@@ -366,6 +384,7 @@ cdef int adopt_plan(Cluster* c, Cluster* plan) noexcept nogil:
         limit = c.q_limit[slot]
         c.q_at[slot] = plan.book.now
         if adopt_one(c, key, c.q_req[slot], plan.book.now,
-                     plan.book.now + (limit if limit else YEAR), c.out, n):
+                     until_of(c, c.reqs[c.q_req[slot]].resv, plan.book.now,
+                              plan.book.now + (limit if limit else YEAR)), c.out, n):
             return -1
     return 0

@@ -19,6 +19,7 @@ cdef enum:
     W_GPUS
     W_ISLAND
     W_RESERVED
+    W_WINDOW
     WHYS
 
 cdef struct Need:
@@ -95,6 +96,8 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
     """What node i lacks, as bits by the numbers above; 0: nothing. Excluded nodes are marked."""
     cdef Filter* fl = &c.filters[r.filter]
     cdef Fit f
+    cdef int64_t cpus
+    cdef uint64_t free_
     cdef int no_cpus, no_mem, no_type, no_gpus, no_island
     if fl.partition >= 0 and not has_bit(c.parts + <size_t>i * BIT_WORDS, fl.partition):
         return 1 << W_PARTITION
@@ -118,6 +121,15 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
     if no_cpus or no_mem or no_gpus or no_island:
         return (no_cpus << W_CPUS | no_mem << W_MEMORY | no_gpus << W_GPUS
                 | no_island << W_ISLAND)
+    if c.w_on:
+        cpus = s.cpus[i]
+        free_ = pool(c, s, r, i)
+        if not window_fit(c, s, r, i, &cpus, &free_):
+            return 1 << W_WINDOW
+        lacks(c, r, need, i, cpus, s.mem[i], free_,
+              &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
+        if no_cpus or no_gpus or no_island:
+            return 1 << W_WINDOW
     if end > 0 and (not fit(c, s, r, i, end, &f)
                     or f.t < need.t or (r.gtotal and f.g < need.g)):
         return 1 << W_RESERVED

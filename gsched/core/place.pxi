@@ -82,6 +82,9 @@ cdef int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept 
         return 0
     if r.gpu:
         mask = pool(c, s, r, i)
+    if c.w_on and not window_fit(c, s, r, i, &cpus, &mask):
+        return 0
+    if r.gpu:
         gfree = gs_pop(mask)
     if not fit_in(c, r, i, cpus, mem, mask, gfree, o):
         return 0
@@ -96,8 +99,11 @@ cdef int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept 
         con = &c.cons[k]
         if con.at < end:
             hit = 1
-            cpus = lmin(cpus, con.cpus)
             mem = lmin(mem, con.mem)
+            if not same_domain(con.domain, domain_of(c, r.resv)):
+                k = con.next
+                continue
+            cpus = lmin(cpus, con.cpus)
             if con.strict == 1 or (con.strict == 2 and (r.milli == 0 or con.room < r.milli)):
                 mask &= ~con.mask
             if con.strict == 2 and r.one_shared and con.kind == r.kind:
@@ -125,7 +131,7 @@ cdef int fit_planned(Cluster* c, State* s, Req* r, int i, int64_t end, uint64_t 
     """The same beside what the conservative plan keeps on node i until `end`."""
     cdef Seg sum_
     cdef int64_t t = o.t, g = o.g
-    seg_window(&c.book, i, c.book.now, end, &sum_)
+    seg_window(&c.book, line_of(c, r, i), c.book.now, end, &sum_)
     mask &= ~sum_.kept
     if (r.excl and sum_.jobs) or not fit_in(
         c, r, i, imin(s.cpus[i], sum_.cpus), lmin(s.mem[i], sum_.mem), mask,
@@ -470,6 +476,7 @@ cdef int place(Cluster* c, State* s, Req* r, int64_t end) noexcept nogil:
     """
     cdef int k, lower, upper, want, ok
     c.cut = 0
+    c.w_cut = 0
     c.n_out = 0
     filter_refresh(c, &c.filters[r.filter])
     for k in range(r.n_must):

@@ -8,9 +8,10 @@
 # A share of a GPU is planned as all of it; a share that starts now is placed as one.
 
 
-cdef int64_t next_event(Cluster* c, Filter* fl, int64_t at) noexcept nogil:
+cdef int64_t next_event(Cluster* c, Req* r, int64_t at) noexcept nogil:
     """The first time after `at` at which a node of the filter changes; FOREVER: none."""
     cdef Book* b = &c.book
+    cdef Filter* fl = &c.filters[r.filter]
     cdef int64_t best = FOREVER
     cdef uint64_t x
     cdef int32_t k
@@ -20,7 +21,8 @@ cdef int64_t next_event(Cluster* c, Filter* fl, int64_t at) noexcept nogil:
         while x:
             i = c.node_of[(w << 6) + gs_ctz(x)]
             x &= x - 1
-            k = b.head[i]
+            i = line_of(c, r, i)
+            k = b.head[i] if i >= 0 else -1
             while k >= 0 and b.segs[k].at <= at:
                 k = b.segs[k].next
             if k >= 0 and b.segs[k].at < best:
@@ -39,6 +41,7 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
     cdef Fit f
     cdef uint64_t x
     cdef int64_t t = 0, g = 0, t_in = 0, g_in = 0
+    cdef int64_t until = until_of(c, r.resv, at, at + duration)
     cdef int w, i, k, n = 0, most = c.n
     c.then_is = 0
     if by_number(r):
@@ -50,7 +53,9 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
         i = r.must[k]
         if not fl.bits[c.rank[i] >> 6] >> (c.rank[i] & 63) & 1 or not c.now.usable[i]:
             return 0
-        seg_window(&c.book, i, at, at + duration, &sum_)
+        if line_of(c, r, i) < 0:
+            return 0
+        seg_window(&c.book, line_of(c, r, i), at, until, &sum_)
         if not seg_fit(c, r, i, &sum_, 0, 0, &f):
             return 0
         plan_state(c, s, i, &sum_)
@@ -69,7 +74,9 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
                 continue
             if c.book.busy and (c.now.jobs[i] == 0) == (w < c.words):
                 continue
-            seg_window(&c.book, i, at, at + duration, &sum_)
+            if line_of(c, r, i) < 0:
+                continue
+            seg_window(&c.book, line_of(c, r, i), at, until, &sum_)
             if not seg_fit(c, r, i, &sum_, need_t, need_g, &f):
                 continue
             plan_state(c, s, i, &sum_)
@@ -213,7 +220,7 @@ cdef int64_t parts_start(Cluster* c, Req* r, int64_t at, int64_t last, int64_t d
     return b.at[0] if n == k else -1
 
 
-cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration, int first) noexcept nogil:
+cdef int64_t plan_search(Cluster* c, Req* r, int64_t duration, int first) noexcept nogil:
     """The earliest time at which r fits for its duration beside all that is planned, with the
     answer in c.out; -1 when that is not within the window, which does not bound the first of a
     partition. Cost: nodes for each time tried."""
@@ -239,7 +246,8 @@ cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration, int first) noexcep
             at = r.plan_at[k]
     for k in range(r.n_must):
         c.mark[r.must[k]] = 1
-    keep = firsts_open(c, r)
+    # The heaps are of what jobs outside advance reservations see.
+    keep = 0 if r.resv >= 0 else firsts_open(c, r)
     ok = -1
     while at <= last and tries < TRIES:
         k = lower - r.n_must
@@ -256,7 +264,7 @@ cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration, int first) noexcep
             ok = 1
             break
         tries += 1
-        e = next_event(c, fl, at)
+        e = next_event(c, r, at)
         if e == FOREVER:
             break
         at = e
@@ -268,6 +276,16 @@ cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration, int first) noexcep
     if at > r.plan_at[k] or r.plan_len[k] > duration:
         r.plan_at[k] = at
         r.plan_len[k] = duration
+    return at
+
+
+cdef int64_t plan_start(Cluster* c, Req* r, int64_t duration, int first) noexcept nogil:
+    """plan_search(); what windows leave is in the lines of time already."""
+    cdef int on = c.w_on
+    cdef int64_t at
+    c.w_on = W_OFF
+    at = plan_search(c, r, duration, first)
+    c.w_on = on
     return at
 
 
@@ -376,13 +394,16 @@ cdef int plan_job(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexc
         memcpy(c.out, &b.shares[h.first], <size_t>h.n * sizeof(Share))
         return plan_keep(c, slot, h.at, duration, 0)
     if (b.n_exact >= b.exact or not may_reserve(c, slot)):
-        at = sky_lay(c, r, duration)
+        if confined(c, r.resv):
+            at = window_next(c, r.resv, now)
+        else:
+            at = sky_lay(c, r, duration)
         if at == -2:
             return -1
         c.q_at[slot] = lmax(at, 0)
         return at >= 0
     b.n_exact += 1
-    at = plan_start(c, r, duration, not c.headed[c.filters[r.filter].partition + 1])
+    at = plan_start(c, r, duration, not headed(c, r))
     if c.then.failed:
         return -1
     if c.q_old[slot] >= 0:
@@ -414,7 +435,7 @@ cdef int plan_keep(Cluster* c, int32_t slot, int64_t at, int64_t duration, int l
     h.key = c.q_key[slot]
     h.req = c.q_req[slot]
     h.at = at
-    h.until = at + duration
+    h.until = until_of(c, c.reqs[h.req].resv, at, at + duration)
     h.first = <int32_t>c.n_planned
     h.n = c.n_out
     h.fresh = 1
@@ -422,6 +443,6 @@ cdef int plan_keep(Cluster* c, int32_t slot, int64_t at, int64_t duration, int l
     c.n_planned += c.n_out
     c.n_heads += 1
     for k in range(c.n_out if lay else 0):
-        if book_take(b, &c.out[k], at, at + duration, 1):
+        if book_take(c, &c.out[k], c.reqs[h.req].resv, at, h.until, 1):
             return -1
     return 1

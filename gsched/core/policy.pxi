@@ -222,7 +222,7 @@ cdef int walk_ranked(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, 
         while x:
             i = c.node_of[(w << 6) + gs_ctz(x)]
             x &= x - 1
-            if keep:
+            if keep and not c.w_on or keep and c.w_on and r.resv < 0 and no_window(c, i):
                 if r.seen[i] != c.stamp[i]:
                     r.seen[i] = c.stamp[i]
                     r.score[i] = NO_FIT

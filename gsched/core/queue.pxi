@@ -11,6 +11,8 @@ cdef enum:
     V_NODES_DOWN = 7
     V_NEVER = 8
     V_GROUP = 9
+    V_RESERVATION = 10     # its reservation is not in force, or not for as long as it runs
+    V_WINDOW = 11          # would start but for a reservation that it is not of
 
 cdef enum:
     ASIDE = 2                # `held` of a job that a pass does not look at, but whose reservation stays
@@ -166,19 +168,25 @@ cdef inline void judge(Cluster* c, int32_t slot, uint8_t verdict) noexcept nogil
 
 cdef int possible(Cluster* c, Req* r) noexcept nogil:
     """Whether r would fit if no job ran on what can be used now. Cost: nodes, once per change."""
+    cdef int on = c.w_on
     if r.possible_version != c.avail_version:
+        c.w_on = W_PLACES if c.n_resvs else W_OFF
         empty_state(c, 0)
         r.possible = place(c, &c.then, r, 0)
         r.possible_version = c.avail_version
+        c.w_on = on
     return r.possible
 
 
 cdef int ever(Cluster* c, Req* r) noexcept nogil:
     """Whether r fits into the cluster as configured. Cost: nodes, once per change."""
+    cdef int on = c.w_on
     if r.ever_version != c.version:
+        c.w_on = W_PLACES if c.n_resvs else W_OFF
         empty_state(c, 1)
         r.ever = place(c, &c.then, r, 0)
         r.ever_version = c.version
+        c.w_on = on
     return r.ever
 
 
@@ -186,27 +194,35 @@ cdef int refused(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexce
     """The verdict on a job that cannot start; the first of its partition gets a reservation.
     -1 without memory."""
     cdef Req* r = &c.reqs[c.q_req[slot]]
-    cdef int group = c.filters[r.filter].partition + 1
-    cdef int by_plan = r.refused_by_plan, got
+    cdef int by_plan = r.refused_by_plan, got, first, v
+    cdef int wait = confined(c, r.resv) and resv_until(&c.resvs[r.resv], now) < 0
     if not possible(c, r):
+        if wait:
+            return V_RESERVATION
         return V_NODES_DOWN if ever(c, r) else V_NEVER
+    first = not headed(c, r)
+    v = V_PRIORITY if by_plan else V_BEHIND
+    if first:
+        v = V_RESOURCES
+    if wait:
+        v = V_RESERVATION
+    elif r.refused_by_window:
+        v = V_WINDOW
     if c.book.on:
         got = plan_job(c, slot, now, duration)
         if got < 0:
             return -1
         if got == 2:
             return V_STARTED
-        if not c.headed[group]:
-            c.headed[group] = 1
-            return V_RESOURCES
-        return V_PRIORITY if by_plan else V_BEHIND
-    if not c.headed[group]:
-        c.headed[group] = 1
+        head_it(c, r)
+        return v
+    head_it(c, r)
+    if first:
         got = reserve(c, c.q_key[slot], c.q_req[slot], now, duration)
         if got > 0:
             c.q_at[slot] = c.heads[c.n_heads - 1].at
-        return -1 if got < 0 else V_RESOURCES
-    return V_PRIORITY if by_plan else V_BEHIND
+        return -1 if got < 0 else v
+    return v
 
 
 cdef int start(Cluster* c, int32_t slot, int64_t end) noexcept nogil:
@@ -214,7 +230,8 @@ cdef int start(Cluster* c, int32_t slot, int64_t end) noexcept nogil:
     cdef Book* b = &c.book
     cdef Sky* s
     cdef int k
-    if take(c, c.q_key[slot], c.out, c.n_out, end):
+    cdef int32_t resv = c.reqs[c.q_req[slot]].resv
+    if take(c, c.q_key[slot], c.out, c.n_out, end, resv):
         return -1
     if c.q_group[slot] >= 0:
         c.group_left[c.q_group[slot]] -= 1
@@ -222,7 +239,7 @@ cdef int start(Cluster* c, int32_t slot, int64_t end) noexcept nogil:
         c.group_left[c.q_unit[slot]] -= 1
     c.started[c.n_started] = c.q_key[slot]
     c.n_started += 1
-    if b.on:
+    if b.on and not confined(c, resv):
         s = &b.sky[c.filters[c.reqs[c.q_req[slot]].filter].partition + 1]
         for k in range(c.n_out if s.made else 0):
             sky_take(b, s, 0, (lmin(end - b.now, YEAR) + b.slot - 1) // b.slot,
@@ -236,8 +253,9 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
     """One pass in order of priority. 0; 1 when max_starts ended it; -1 without memory."""
     cdef int32_t slot, k
     cdef int64_t limit, end, duration
-    cdef int v, group, unit
+    cdef int v, group, unit, cut
     cdef Req* r
+    windows_begin(c)
     keep_plan(c)
     clear_plan(c)
     c.n_started = 0
@@ -295,6 +313,9 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
             continue
         limit = c.q_limit[slot]
         duration = limit if limit else YEAR
+        end = until_of(c, r.resv, now, now + limit if limit else FOREVER)
+        c.w_at = now
+        c.w_until = end if end < FOREVER else now + duration
         if c.book.keep == QUICK:
             v = quick_job(c, slot, now, duration, max_starts)
             if v < 0 or c.then.failed or c.now.failed:
@@ -307,6 +328,8 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
         if c.book.keep and c.q_old[slot] >= 0:
             if c.book.keep == HOLD and c.book.old[c.q_old[slot]].at > now:
                 r.refused_by_plan = place(c, &c.now, r, 0)
+                r.refused_by_window = (not r.refused_by_plan and c.w_cut
+                                       and windows_alone(c, r))
                 v = refused(c, slot, now, duration)
                 if v < 0 or c.then.failed:
                     return -1
@@ -314,7 +337,6 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
                 continue
             if book_lift(c, slot, 1):
                 return -1
-        end = now + limit if limit else FOREVER
         # What is free only shrinks during a pass: a refusal holds for the whole class, for this
         # duration and longer if it was for a reservation, for any otherwise.
         if r.pass_id != c.pass_id or end - now < r.refused_from or c.book.keep:
@@ -329,14 +351,20 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
                 return -1
             r.pass_id = c.pass_id
             r.refused_at = c.n_started
+            r.refused_len = end - now
+            cut = c.w_cut
             # The plan is the cause only if the job would start without it.
             r.refused_by_plan = c.cut and place(c, &c.now, r, 0)
-            r.refused_from = end - now if r.refused_by_plan else 0
-        elif r.refused_by_plan and r.refused_at != c.n_started:
+            r.refused_from = end - now if r.refused_by_plan or cut else 0
+            r.refused_by_window = not r.refused_by_plan and c.w_cut and windows_alone(c, r)
+        elif ((r.refused_by_plan or r.refused_by_window)
+                and (r.refused_at != c.n_started or (c.w_on and r.refused_len != end - now))):
             # Jobs have started since: is it still the plan alone that keeps it waiting?
             r.refused_at = c.n_started
-            r.refused_by_plan = place(c, &c.now, r, 0)
-            if not r.refused_by_plan:
+            r.refused_len = end - now
+            r.refused_by_plan = r.refused_by_plan and place(c, &c.now, r, 0)
+            r.refused_by_window = not r.refused_by_plan and windows_alone(c, r)
+            if not r.refused_by_plan and not r.refused_by_window:
                 r.refused_from = 0
         v = refused(c, slot, now, duration)
         if v < 0 or c.then.failed:

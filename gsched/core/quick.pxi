@@ -91,8 +91,9 @@ cdef int quick_holds(Cluster* c, int32_t slot, Head* h) noexcept nogil:
     if (group >= 0 and c.group_left[group] <= 0) or (unit >= 0 and c.group_left[unit] <= 0):
         return 0
     if h.at < c.book.now:
-        h.until += c.book.now - h.at
         h.at = c.book.now
+        h.until = until_of(c, c.reqs[h.req].resv, h.at,
+                           h.at + (c.q_limit[slot] if c.q_limit[slot] else YEAR))
     return 1
 
 
@@ -124,7 +125,7 @@ cdef int quick_again(Cluster* c, int32_t slot, int k) noexcept nogil:
         c.q_old[slot] = -2 - k
         return 0
     b.replans += 1
-    at = plan_start(c, &c.reqs[h.req], h.until - h.at, 1)
+    at = plan_start(c, &c.reqs[h.req], c.q_limit[slot] if c.q_limit[slot] else YEAR, 1)
     if c.then.failed:
         return -1
     if at < 0:
@@ -132,8 +133,9 @@ cdef int quick_again(Cluster* c, int32_t slot, int k) noexcept nogil:
     if grow(<void**>&b.shares, &b.shares_cap, b.n_shares + c.n_out, sizeof(Share)):
         return -1
     memcpy(&b.shares[b.n_shares], c.out, <size_t>c.n_out * sizeof(Share))
-    h.until += at - h.at
     h.at = at
+    h.until = until_of(c, c.reqs[h.req].resv, at,
+                       at + (c.q_limit[slot] if c.q_limit[slot] else YEAR))
     h.first = <int32_t>b.n_shares
     h.n = c.n_out
     h.fresh = 1
@@ -155,7 +157,7 @@ cdef int quick_plan(Cluster* c, int32_t slot, int64_t now, int64_t duration) noe
     with the answer in c.out; 1; 0: none; -1 without memory."""
     cdef Book* b = &c.book
     cdef Req* r = &c.reqs[c.q_req[slot]]
-    cdef int first = not c.headed[c.filters[r.filter].partition + 1]
+    cdef int first = not headed(c, r)
     cdef int64_t at
     if c.q_old[slot] != -1:
         return -1 if quick_stay(c, slot) else 1
@@ -181,9 +183,14 @@ cdef int quick_job(Cluster* c, int32_t slot, int64_t now, int64_t duration,
     cdef Req* r = &c.reqs[c.q_req[slot]]
     cdef int32_t old = c.q_old[slot]
     cdef int64_t limit = c.q_limit[slot]
-    cdef int64_t end = now + limit if limit else FOREVER
+    cdef int64_t end = until_of(c, r.resv, now, now + limit if limit else FOREVER)
     cdef Head* h
     cdef int known = r.pass_id == c.pass_id, fits = 0, by_plan = 0, v
+    c.w_at = now
+    c.w_until = end if end < FOREVER else now + duration
+    if c.w_on and r.refused_len != end - now:
+        # A window may be in the way of one and not of a shorter one.
+        known = 0
     # What is free only shrinks during a pass, but for what a start before its reservation leaves
     # to others later on.
     if b.closed:
@@ -218,6 +225,8 @@ cdef int quick_job(Cluster* c, int32_t slot, int64_t now, int64_t duration,
             if old >= 0:
                 b.freed += 1
             return -1 if start(c, slot, end) else V_STARTED
+        r.refused_by_window = not by_plan and c.w_cut and windows_alone(c, r)
+        r.refused_len = end - now
         if old >= 0 and book_lift(c, slot, 0):
             return -1
         if not by_plan or old < 0:
@@ -226,6 +235,8 @@ cdef int quick_job(Cluster* c, int32_t slot, int64_t now, int64_t duration,
             r.refused_by_plan = by_plan
             r.refused_from = end - now if by_plan else 0
             r.refused_freed = b.freed
+    if by_plan:
+        r.refused_by_window = 0
     v = refused(c, slot, now, duration)
     if v == V_STARTED:
         # The plan has found room that the order of choice above has not.

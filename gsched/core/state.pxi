@@ -265,6 +265,7 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
             free(c.reqs[i].score)
             free(c.reqs[i].seen)
             firsts_free(&c.reqs[i].firsts)
+    windows_free(c)
     book_free(&c.book)
     free(c.q_at)
     free(c.q_user)

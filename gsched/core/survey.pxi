@@ -16,7 +16,8 @@ cdef void set_aside(Cluster* c, int h, int64_t at, int back) noexcept nogil:
     cdef Head* head = &c.heads[h]
     cdef Book* b = &c.book
     cdef Share* sh
-    cdef int32_t k, s
+    cdef int32_t resv = c.reqs[head.req].resv
+    cdef int32_t k
     cdef int j
     head.at = at if back else -1
     if not b.on:
@@ -26,56 +27,47 @@ cdef void set_aside(Cluster* c, int h, int64_t at, int back) noexcept nogil:
         return
     for j in range(head.n):
         sh = &c.planned[head.first + j]
-        # It was cut out: its segments begin and end with it.
-        if not back and book_grew(b, sh.node):
-            c.then.failed = 1
-        b.clock += 1
-        b.stamp[sh.node] = b.clock
-        s = b.head[sh.node]
-        while s >= 0 and b.segs[s].at < head.until:
-            if b.segs[s].at >= at:
-                if back:
-                    b.segs[s].cpus -= sh.cpus
-                    b.segs[s].mem -= sh.mem
-                    b.segs[s].gpus &= ~sh.mask
-                    b.segs[s].kept |= sh.mask
-                    b.segs[s].jobs += 1
-                else:
-                    b.segs[s].cpus += sh.cpus
-                    b.segs[s].mem += sh.mem
-                    b.segs[s].gpus |= sh.mask
-                    b.segs[s].kept &= ~sh.mask
-                    b.segs[s].jobs -= 1
-            s = b.segs[s].next
+        if back:
+            # Its segments are cut: this needs no memory.
+            book_take(c, sh, resv, at, head.until, 1)
+        else:
+            if book_grew(b, sh.node):
+                c.then.failed = 1
+            book_give(c, sh, resv, at, head.until)
 
 
-cdef void state_at(Cluster* c, int64_t now, int64_t at, int64_t duration,
+cdef void state_at(Cluster* c, Req* r, int64_t now, int64_t at, int64_t duration,
                    int planned) noexcept nogil:
     """`then` becomes what is free at `at`, or throughout `duration` from then on beside the
     reservations where `planned`. Cost: nodes + allocated shares."""
     cdef Seg sum_
     cdef Over over
-    cdef int i
+    cdef int64_t until = until_of(c, r.resv, at, at + duration)
+    cdef int i, line
     memset(&over, 0, sizeof(Over))
     if planned and not c.book.on:
-        overlapping(c, at, at + duration, &over)
-    future(c, now, at, &over)
+        overlapping(c, at, until, &over)
+    future(c, now, at, until, &over)
     if not (c.book.on and planned):
         return
     for i in range(c.n):
-        seg_window(&c.book, i, at, at + duration, &sum_)
+        line = line_of(c, r, i)
+        if line < 0:
+            c.then.usable[i] = 0
+            continue
+        seg_window(&c.book, line, at, until, &sum_)
         plan_state(c, &c.then, i, &sum_)
+    # What windows leave is in the lines of time already.
+    c.w_on = W_OFF
     index_build(c, &c.then)
 
 
 cdef int place_at(Cluster* c, Req* r, int64_t now, int64_t at, int64_t limit) noexcept nogil:
     """Whether r fits at time `at` (now, or later), with the answer in c.out. limit as in place()."""
-    cdef int64_t end = 0
+    cdef int64_t end = windows_at(c, r, now, limit)
     if at <= now:
-        if limit >= 0:
-            end = now + limit if limit else FOREVER
         return place(c, &c.now, r, end)
-    state_at(c, now, at, limit if limit > 0 else YEAR, limit >= 0)
+    state_at(c, r, now, at, limit if limit > 0 else YEAR, limit >= 0)
     return place(c, &c.then, r, 0)
 
 
@@ -87,13 +79,12 @@ cdef void survey(Cluster* c, Req* r, int64_t now, int64_t at, int64_t limit, uin
     cdef State* s = &c.now
     cdef Need need
     cdef Fit f
-    cdef int64_t end = 0
+    cdef int64_t end = windows_at(c, r, now, limit)
     cdef int i, e
     if at > now:
         s = &c.then
-        state_at(c, now, at, 0, 0)
-    elif limit >= 0:
-        end = now + limit if limit else FOREVER
+        state_at(c, r, now, at, limit if limit > 0 else YEAR, 0)
+        end = 0
     need_of(r, &need)
     for e in range(fl.n_exclude):
         c.mark[fl.exclude[e]] = 1
@@ -101,7 +92,7 @@ cdef void survey(Cluster* c, Req* r, int64_t now, int64_t at, int64_t limit, uin
         bits[i] = lack_of(c, s, r, &need, i, end)
         gpus[i] = <uint8_t>gs_pop(pool(c, s, r, i)) if s.usable[i] else 0
     if at > now and limit >= 0:
-        state_at(c, now, at, limit if limit else YEAR, 1)
+        state_at(c, r, now, at, limit if limit else YEAR, 1)
         for i in range(c.n):
             if bits[i] == 0 and (not fit(c, s, r, i, 0, &f) or f.t < need.t
                                  or (r.gtotal and f.g < need.g)):

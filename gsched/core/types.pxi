@@ -39,6 +39,7 @@ cdef struct Alloc:
     int64_t end              # FOREVER: no limit
     int32_t first
     int32_t live
+    int32_t resv             # the reservation it runs in; -1 none
 
 # Nodes that pass a request's partition, features and exclusions.
 cdef struct Filter:
@@ -108,6 +109,7 @@ cdef struct Req:
     int spread               # as many nodes as there may be, wherever they are
     int few                  # of a range of node counts the smallest that does
     int loose                # while it is looked at what would be without demands on the topology
+    int resv                 # its reservation; -1 none
     int n_must
     int32_t* must
     Rare* rare               # NULL: none of the rare demands
@@ -115,6 +117,8 @@ cdef struct Req:
     int64_t pass_id
     int64_t refused_from     # refused for this duration and longer
     int refused_by_plan
+    int refused_by_window
+    int64_t refused_len      # how long the job was for which the last two were found
     int32_t refused_at       # number of starts when that was found
     int64_t refused_freed    # book.freed when that was found
     # answers that hold until nodes change
@@ -147,6 +151,7 @@ cdef struct Con:
     int32_t strict           # 1: the very GPUs of mask are kept, not only their number; 2: parts of it
     int32_t room             # strict 2: the parts of that GPU that are left at that time
     int32_t kind             # and their kind
+    int32_t domain           # whose jobs draw on the same resources, see windows.pxi
     uint64_t mask
     uint64_t free            # GPUs wholly free at that time, but for shares started or kept since
 
@@ -159,6 +164,34 @@ cdef struct Head:
     int32_t first            # its shares in Cluster.planned
     int32_t n
     int32_t fresh            # made by the last pass
+
+# An advance reservation, and what it keeps on each of its nodes; see windows.pxi.
+cdef struct Resv:
+    int live
+    int firm                 # jobs of other reservations keep out too
+    int flex                 # its jobs may run elsewhere and at other times as well
+    int headed               # the pass has met its first blocked job
+    int n_spans
+    int64_t* start           # times at which it is in force, in order
+    int64_t* end
+    int n_shares
+    Share* shares            # cpus -1: the whole node
+
+cdef struct Window:
+    int32_t resv
+    int32_t node
+    int32_t next             # another one of the node; -1 none
+    int32_t cpus             # all of them of a whole node
+    int32_t whole
+    int32_t used             # CPUs that its own jobs hold
+    int32_t then             # the same in the scratch state
+    int32_t seg              # scratch: where the walk through its time has come to
+    uint64_t mask            # GPUs
+
+cdef enum:
+    W_OFF = 0                # windows are not asked for
+    W_PLACES = 1             # jobs of a reservation keep to its resources, no time is asked for
+    W_TIMED = 2              # and nobody runs into another's window
 
 cdef struct Entry:
     int64_t priority
@@ -210,8 +243,9 @@ cdef struct Book:
     Seg* segs
     int64_t segs_cap
     int32_t n_segs
-    int32_t* head            # per node
-    int64_t* stamp           # per node: changes with its segments
+    int64_t lines            # nodes, and behind them windows
+    int32_t* head            # per node, and per window for those that run in it
+    int64_t* stamp           # likewise: changes with its segments
     int64_t clock
     int64_t* at              # scratch, per node
     int32_t* list            # likewise
@@ -329,6 +363,18 @@ cdef struct Cluster:
     uint8_t headed[MAX_BITS + 1]
     int in_order             # nobody overtakes the first blocked job of his partition
     Book book
+    # advance reservations
+    Resv* resvs
+    int64_t resvs_cap
+    int n_resvs
+    Window* windows
+    int64_t windows_cap
+    int n_windows
+    int32_t* win_head        # per node; -1 none; NULL while there is no window
+    int w_on                 # W_OFF, W_PLACES or W_TIMED
+    int64_t w_at             # the time that a placement is for
+    int64_t w_until
+    int w_cut                # a window has left a candidate less than there is
     int64_t* times
     int64_t times_cap
     # the queue as columns

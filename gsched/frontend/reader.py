@@ -76,6 +76,7 @@ class _NodeRows(msgspec.Struct, array_like=True, tag="NodeRows", gc=False):
     version: int
     nodes: list[msgspec.Raw]
     use: list[msgspec.Raw]
+    reservations: list[msgspec.Raw]
 
 
 class _PartitionRows(msgspec.Struct, array_like=True, tag="PartitionRows", gc=False):
@@ -291,12 +292,13 @@ class Reads:
         if version < query.min_version:
             raise Behind
         nodes = [msgspec.Raw(value) for _, value in main.scan("node")]
+        kept = [msgspec.Raw(value) for _, value in main.scan("reservation")]
         try:
             with self._view.snapshot() as view:
                 use = [msgspec.Raw(value) for _, value in view.scan("use")]
-                return _encoder.encode(_NodeRows(version, nodes, use))
+                return _encoder.encode(_NodeRows(version, nodes, use, kept))
         except StoreError:
-            return _encoder.encode(_NodeRows(version, nodes, []))
+            return _encoder.encode(_NodeRows(version, nodes, [], kept))
 
     def _partitions(self, query: PartitionQuery, main: Snapshot) -> bytes:
         version = main.version

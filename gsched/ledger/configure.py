@@ -177,6 +177,8 @@ def rebuild(led: Ledger, config: Config) -> None:
         cluster.node_changed(node)
         cluster.set_usable(name, led.node_up(name))
         led.touch_use(name)
+    for resv in led.reservations.values():
+        cluster.reserve(resv)
     for job in led.jobs.values():
         if job.array_job_id and job.array_throttle:
             running = led.array_running.get(job.array_job_id, 0)

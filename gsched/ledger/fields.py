@@ -13,7 +13,7 @@ import msgspec
 
 from gsched import admission, gres, hostlist, units
 from gsched.errors import message
-from gsched.ledger import depend
+from gsched.ledger import depend, reserved
 from gsched.ledger.submit import BASIC_PRIORITY, effective_limit
 from gsched.model import Hold, Job, JobState
 from gsched.model.mailtype import MAIL_WORDS
@@ -40,6 +40,7 @@ class Edit:
     def __init__(self, led: Ledger, job: Job, uid: int, now: float) -> None:
         self.led = led
         self.job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec))
+        self.uid = uid
         self.admin = led.is_admin(uid)
         self.now = int(now)
         #: something changed that decides where the job can run
@@ -274,6 +275,16 @@ def hold(job: Job, by_admin: bool) -> None:
 # ---- where ---------------------------------------------------------------------------------------
 
 
+def _reservation(edit: Edit, value: str) -> None:
+    edit.pending_only()
+    job = edit.job
+    text, code = reserved.wrong(edit.led, value, edit.uid, job.user, [job.group], job.spec.account)
+    if code:
+        raise BadValue(text)
+    job.spec.reservation = value
+    edit.shaped = True
+
+
 def _partition(edit: Edit, value: str) -> None:
     edit.pending_only()
     names = tuple(filter(None, value.split(",")))
@@ -459,12 +470,6 @@ def _licenses(edit: Edit, value: str) -> None:
     if edit.pending:
         edit.job.spec.licenses = value
         edit.shaped = True
-
-
-def _reservation(edit: Edit, value: str) -> None:
-    edit.pending_only()
-    edit.job.spec.reservation = value
-    edit.shaped = True
 
 
 # ---- the rest -----------------------------------------------------------------------------------

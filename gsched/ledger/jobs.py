@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched.hostlist import compress
-from gsched.ledger import arrays, depend, hetero, mail, outbox
+from gsched.ledger import arrays, depend, hetero, mail, outbox, reserved
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import job_key
 from gsched.model import (
@@ -112,11 +112,13 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     job.reason = ""
     job.alloc = start.alloc
     job.partition = start.partition
+    job.reservation = start.reservation
     job.attempt += 1
     while (job.id, job.attempt) in led.meta.foreign:
         job.attempt += 1
     job.start_time = int(now)
     job.end_time = job.start_time + job.time_limit if job.time_limit else 0
+    _end_with_reservation(led, job)
     job.last_sched_eval = int(now)
     job.configuring = True
     job.wstatus = 0
@@ -179,7 +181,7 @@ def send_prepare(
         job=image or image_of(job),
         node_index=index,
         gpu_uuids=uuids,
-        limit_s=limit + over_time(led, job) if limit else 0,
+        limit_s=reserved.cut(led, job, limit + over_time(led, job) if limit else 0),
         cluster_name=led.config.cluster_name,
     )
     if job.het_job_id and launch.batch:
@@ -477,7 +479,14 @@ def set_end(led: Ledger, job: Job) -> None:
         job.end_time = job.suspend_time + job.time_limit - job.pre_suspend_s
     else:
         job.end_time = job.start_time + job.time_limit
+    _end_with_reservation(led, job)
     led.cluster.set_end(job)
+
+
+def _end_with_reservation(led: Ledger, job: Job) -> None:
+    last = reserved.end_of(led, job)
+    if last and job.state != JobState.SUSPENDED:
+        job.end_time = min(job.end_time or last, last)
 
 
 # ---- time -----------------------------------------------------------------------------------

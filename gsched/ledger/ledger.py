@@ -26,13 +26,14 @@ from gsched.ledger import (
     nodes,
     outbox,
     partitions,
+    reservations,
     submit,
     update,
 )
 from gsched.ledger.commands import Command, Configure, NodeMessage, Start, TakeOver, Tick, Write
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import Meta, NodeLive, StoredAnswer, job_key
-from gsched.model import Job, JobState, Node, NodeFlag, NodeUse, PartitionChange, Phase
+from gsched.model import Job, JobState, Node, NodeFlag, NodeUse, PartitionChange, Phase, Reservation
 from gsched.taskset import TaskSet
 from gsched.wire.messages import (
     AckOutbox,
@@ -49,6 +50,7 @@ from gsched.wire.messages import (
     UpdateJob,
     UpdateNode,
     UpdatePartition,
+    UpdateReservation,
 )
 
 #: seconds for which a request id is remembered after its answer
@@ -67,6 +69,11 @@ class Ledger:
         self.config = config
         self.carried: set[str] = set()
         self.partition_changes: dict[str, PartitionChange] = {}
+        #: advance reservations by name; those in force when the clock ticked last; and when those
+        #: that end once they are idle are looked at next
+        self.reservations: dict[str, Reservation] = {}
+        self.in_force: set[str] = set()
+        self.idle_look = 0.0
         self.meta = meta
         self.admins = frozenset(admins)
         self.jobs: dict[int, Job] = {}
@@ -113,6 +120,7 @@ class Ledger:
         answer_records: Iterable[tuple[bytes, StoredAnswer]] = (),
         admins: Iterable[int] = (0,),
         partition_records: Iterable[PartitionChange] = (),
+        reservation_records: Iterable[Reservation] = (),
     ) -> Ledger:
         """The ledger that the stored records describe. Cost: a few us per job."""
         known = {node.name: node for node in node_records}
@@ -131,6 +139,9 @@ class Ledger:
             node = self.nodes[name]
             node.flags |= NodeFlag.DRAIN
             node.reason = reason
+        for resv in sorted(reservation_records, key=lambda each: (each.created, each.name)):
+            self.reservations[resv.name] = resv
+            self.cluster.reserve(resv)
         for job in loaded:
             self.jobs[job.id] = job
             self.ref_blob(job.script)
@@ -239,6 +250,8 @@ class Ledger:
             reply = update.update_jobs(self, call, write, now, out)
         elif isinstance(write, UpdatePartition):
             reply = partitions.change(self, call, write, now, out)
+        elif isinstance(write, UpdateReservation):
+            reply = reservations.change(self, call, write, now, out)
         elif isinstance(write, AckOutbox):
             # Repeating it changes nothing: no answer need be remembered.
             out.answers.append((call.request_id, outbox.acknowledge(self, call, write, out)))
@@ -269,6 +282,7 @@ class Ledger:
         nodes.tick(self, now, out)
         configure.tick(self, now, out)
         deadline.tick(self, now, out)
+        reservations.tick(self, now, out)
         out.wake(now + 1)
 
     # ---- helpers for the verbs --------------------------------------------------------------

@@ -27,6 +27,8 @@ class Meta(msgspec.Struct, array_like=True):
     outbox_next: int = 1
     #: attempts (job, attempt) that nodes hold and this state never started: it is older than they
     foreign: list[tuple[int, int]] = []
+    #: number in the next name that is made for an advance reservation
+    next_reservation: int = 1
 
 
 class StoredAnswer(msgspec.Struct, array_like=True):

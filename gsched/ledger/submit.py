@@ -13,7 +13,7 @@ from gsched.config import Config, PartitionConfig
 from gsched.environment import sluid
 from gsched.errors import message
 from gsched.hostlist import compress
-from gsched.ledger import deadline, depend, jobs
+from gsched.ledger import deadline, depend, jobs, reserved
 from gsched.ledger.outcome import Outcome
 from gsched.model import Hold, Job, JobSpec
 from gsched.taskset import TaskSet
@@ -143,6 +143,11 @@ def _component(
     code = not_permitted(led, names, spec, call, write.group)
     if code:
         return Refused(call.request_id, message(code), code)
+    text, code = reserved.wrong(
+        led, spec.reservation, call.uid, write.user, [*call.groups, write.group], spec.account
+    )
+    if code:
+        return Refused(call.request_id, text, code)
     spec = _with_defaults(spec, partitions[0], led, admin)
     never = led.cluster.never(spec.shape, names)
     if never is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched.errors import message
-from gsched.ledger import hetero, jobs
+from gsched.ledger import hetero, jobs, reserved
 from gsched.ledger.fields import BadValue
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
@@ -32,9 +32,11 @@ def suspended_s(job: Job) -> int:
 def node_limit(led: Ledger, job: Job) -> int:
     """Seconds from the start of the script after which the node ends it; 0 none."""
     limit = hetero.limit(led, job)
-    if job.state == JobState.SUSPENDED or not limit:
+    if job.state == JobState.SUSPENDED:
         return 0
-    return limit + jobs.over_time(led, job) + suspended_s(job)
+    if limit:
+        limit += jobs.over_time(led, job) + suspended_s(job)
+    return reserved.cut(led, job, limit)
 
 
 def suspend(

@@ -4,6 +4,7 @@ from gsched.model.fact import Fact
 from gsched.model.job import Dep, Job, JobSpec, NodeAlloc, Shape, Usage
 from gsched.model.node import Gpu, Node, NodeUse, PartitionChange, StartEstimates, Verdict
 from gsched.model.plan import Placement, Plan
+from gsched.model.reservation import Reservation, ReservedNode
 from gsched.model.states import Hold, JobState, NodeFlag, Phase
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "Phase",
     "Placement",
     "Plan",
+    "Reservation",
+    "ReservedNode",
     "Shape",
     "StartEstimates",
     "Usage",

@@ -295,6 +295,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     #: licences it holds, "a:2,b:1"; of alternatives those that it got
     licenses_alloc: str = ""
 
+    #: the advance reservation that it runs in, or ran in; "" none
+    reservation: str = ""
+
     @property
     def finished(self) -> bool:
         return self.state >= JobState.COMPLETED

@@ -16,6 +16,8 @@ class Placement(msgspec.Struct, gc=False):
     alloc: list[NodeAlloc]
     #: the cluster's handle of what it has set aside (bind it or give it back)
     key: int = 0
+    #: the advance reservation it starts in; "" none
+    reservation: str = ""
 
 
 class Plan(msgspec.Struct):

@@ -11,7 +11,7 @@ import msgspec
 from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, StoredAnswer, TakeOver, Tick
 from gsched.ledger.commands import Command
 from gsched.ledger.invariants import check
-from gsched.model import Job, Node, PartitionChange
+from gsched.model import Job, Node, PartitionChange, Reservation
 from gsched.scheduling import Planner, run_pass
 from gsched.wire.messages import (
     Order,
@@ -34,6 +34,7 @@ _JOB = msgspec.msgpack.Decoder(Job)
 _NODE = msgspec.msgpack.Decoder(Node)
 _META = msgspec.msgpack.Decoder(Meta)
 _PARTITION = msgspec.msgpack.Decoder(PartitionChange)
+_RESERVATION = msgspec.msgpack.Decoder(Reservation)
 _ANSWER = msgspec.msgpack.Decoder(StoredAnswer)
 
 CLUSTER = "11111111-1111-1111-1111-111111111111"
@@ -61,6 +62,9 @@ class Disk:
             [(k, _ANSWER.decode(v)) for (t, k), v in self.records.items() if t == "answer"],
             partition_records=[
                 _PARTITION.decode(v) for (t, _), v in self.records.items() if t == "partition"
+            ],
+            reservation_records=[
+                _RESERVATION.decode(v) for (t, _), v in self.records.items() if t == "reservation"
             ],
         )
 

@@ -10,7 +10,17 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gsched.model import Gpu, Job, JobSpec, Node, NodeUse, PartitionChange, Phase, Verdict
+from gsched.model import (
+    Gpu,
+    Job,
+    JobSpec,
+    Node,
+    NodeUse,
+    PartitionChange,
+    Phase,
+    Reservation,
+    Verdict,
+)
 from gsched.model.acct import AcctJob
 
 PROTOCOL = 1
@@ -290,6 +300,16 @@ class UpdatePartition(_Msg):
     fields: dict[str, str] = {}
 
 
+class UpdateReservation(_Msg):
+    """create, update, delete of an advance reservation. Keys in lower case, with a "+" or "-" at
+    the end where something is added or taken away; times in epoch seconds, durations in
+    seconds. `Done.data` is its name."""
+
+    name: str
+    verb: str
+    fields: dict[str, str] = {}
+
+
 class Ping(_Msg):
     pass
 
@@ -323,6 +343,7 @@ Write = (
     | UpdateNode
     | UpdateJob
     | UpdatePartition
+    | UpdateReservation
     | Ping
     | Reconfigure
     | Shutdown
@@ -456,6 +477,7 @@ class NodeRows(_Msg):
     version: int
     nodes: list[Node]
     use: list[NodeUse]
+    reservations: list[Reservation] = []
 
 
 class PartitionRows(_Msg):

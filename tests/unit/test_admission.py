@@ -65,12 +65,6 @@ def test_shapes_that_wait_for_a_larger_partition(shape: Shape) -> None:
             ("invalid partition specified: nosuch",),
         ),
         (
-            {"reservation": "nosuch"},
-            "ESLURM_RESERVATION_INVALID",
-            "Requested reservation is invalid",
-            (),
-        ),
-        (
             {"licenses": "nosuch:1"},
             "ESLURM_INVALID_LICENSES",
             "Invalid license specification",

@@ -31,6 +31,7 @@ COMMON = {
         "gpushare",
         "gres",
         "licenses",
+        "reserve",
     ),
     *("patterns", "taskset", "topology"),
 }

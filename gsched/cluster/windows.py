@@ -1,0 +1,72 @@
+"""Advance reservations of the live cluster: by name on one side, by number in the core."""
+
+from __future__ import annotations
+
+from gsched import _core, reserve
+from gsched.cluster.nodes import Nodes
+from gsched.model import Job, Reservation
+
+#: number of a reservation that keeps nothing: of jobs that ask for one that is gone
+NOWHERE = 0
+
+
+class Windows:
+    """What reservations keep. Cost: see Core.set_reservation; nothing while there is none."""
+
+    def __init__(self, nodes: Nodes, core: _core.Core) -> None:
+        self._nodes = nodes
+        self._core = core
+        self._known: dict[str, Reservation] = {}
+        self._spans: dict[str, list[tuple[int, int]]] = {}
+        self._number: dict[str, int] = {}
+        #: numbers are not used again: a job may outlive its reservation
+        self._last = NOWHERE
+
+    def set(self, resv: Reservation) -> None:
+        """A reservation is new, or has changed. Jobs that may use it must be queued anew when it
+        is new, or becomes magnetic, or is so no more."""
+        name = resv.name
+        if name not in self._number:
+            self._last += 1
+            self._number[name] = self._last
+        self._known[name] = resv
+        self._spans[name] = reserve.spans(resv)
+        rows = [
+            (self._nodes.index[share.node], share.cpus, share.gpus)
+            for share in resv.nodes
+            if share.node in self._nodes.index
+        ]
+        self._core.set_reservation(
+            self._number[name], self._spans[name], rows, firm=resv.maintenance, flex=resv.flex
+        )
+
+    def drop(self, name: str) -> None:
+        """A reservation is gone. Jobs that may use it must be queued anew."""
+        self._core.set_reservation(self._number.pop(name), (), ())
+        del self._known[name], self._spans[name]
+
+    def number(self, name: str) -> int:
+        """Its number in the core; -1 for none."""
+        return self._number.get(name, NOWHERE) if name else -1
+
+    def ways(self, job: Job) -> list[str]:
+        """The reservations in which a job may start, in order; "" is outside of all."""
+        if job.spec.reservation:
+            return list(reserve.names(job.spec.reservation))
+        drawn = [
+            name
+            for name, resv in self._known.items()
+            if "MAGNETIC" in resv.flags
+            and reserve.may_use(resv, job.user, (job.group,), job.spec.account)
+        ]
+        return [*drawn, ""]
+
+    def maintenance_ahead(self, now: int, limit: int) -> bool:
+        """Whether a job that starts now would meet a maintenance."""
+        until = now + (limit or reserve.YEAR)
+        return any(
+            start < until and now < end
+            for name, resv in self._known.items()
+            if resv.maintenance
+            for start, end in self._spans[name]
+        )

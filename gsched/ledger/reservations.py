@@ -1,0 +1,377 @@
+"""Advance reservations: create, update and delete; and what time does to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gsched import features, hostlist, reserve
+from gsched.ledger import jobs, reserve_nodes, suspend
+from gsched.ledger.outcome import Outcome
+from gsched.ledger.reserve_nodes import NotChosen
+from gsched.model import Hold, Job, JobState, Reservation, ReservedNode
+from gsched.wire.messages import Call, Done, Refused, UpdateReservation
+
+if TYPE_CHECKING:
+    from gsched.ledger.ledger import Ledger
+
+INVALID = "Requested reservation is invalid"
+IN_USE = "Requested reservation is in use"
+STARTED = "Reservation already started"
+NOT_SKIPABLE = "Reservation given is not skipable, try deleting instead"
+BAD_NODE = "Invalid node name specified"
+BAD_TIME = "Invalid time specified"
+BAD_PARTITION = "Invalid partition name specified"
+BAD_USER = "Invalid user id"
+#: seconds between two looks at reservations that end once they are idle
+IDLE_LOOK = 30.0
+
+
+class _Wrong(Exception):
+    """Why a reservation cannot be so; the text is Slurm's sentence."""
+
+
+def change(
+    led: Ledger, call: Call, write: UpdateReservation, now: float, out: Outcome
+) -> Done | Refused:
+    """For administrators. Nothing is changed by a refusal."""
+    if not led.is_admin(call.uid):
+        return Refused(call.request_id, BAD_USER, "ESLURM_USER_ID_MISSING")
+    try:
+        if write.verb == "create":
+            name = _create(led, call, write, now, out)
+        elif write.verb == "update":
+            name = _update(led, write, now, out)
+        elif write.verb == "delete":
+            name = _delete(led, write.name, now, out)
+        else:
+            raise _Wrong(f"Requested operation {write.verb} is not supported here")
+    except (_Wrong, NotChosen) as wrong:
+        code = "ESLURM_RESERVATION_BUSY" if isinstance(wrong, NotChosen) else ""
+        return Refused(call.request_id, str(wrong), code)
+    out.schedule = True
+    return Done(call.request_id, 0, data=name)
+
+
+# ---- create, update, delete -------------------------------------------------------------------
+
+
+def _create(led: Ledger, call: Call, write: UpdateReservation, now: float, out: Outcome) -> str:
+    name = write.name
+    if name and name in led.reservations:
+        raise _Wrong("Requested reservation name is duplicate")
+    resv = Reservation(name, 0, 0, created_by=call.uid, created=int(now))
+    _set(led, resv, write.fields, now)
+    if not resv.users and not resv.groups and not resv.accounts:
+        raise _Wrong("Reservation must have users, groups or accounts")
+    if not resv.name:
+        resv.name = _new_name(led, resv)
+    resv.nodes = _nodes(led, resv, write.fields)
+    _put(led, resv, out)
+    _told(led, resv, out)
+    return resv.name
+
+
+def _new_name(led: Ledger, resv: Reservation) -> str:
+    """The first user or account and a number, as Slurm names them."""
+    first = [*resv.accounts, *resv.users, *resv.groups][0].lstrip("-")
+    number = led.meta.next_reservation
+    while f"{first}_{number}" in led.reservations:
+        number += 1
+    led.meta.next_reservation = number + 1
+    return f"{first}_{number}"
+
+
+def _update(led: Ledger, write: UpdateReservation, now: float, out: Outcome) -> str:
+    old = led.reservations.get(write.name)
+    if old is None:
+        raise _Wrong(INVALID)
+    fields = dict(write.fields)
+    resv = msgspec.structs.replace(old)
+    if fields.pop("skip", None) is not None:
+        later = reserve.advanced(resv, resv.end)
+        if later is None:
+            raise _Wrong(NOT_SKIPABLE)
+        resv = later
+    elif fields.get("starttime") and old.active(now):
+        raise _Wrong(STARTED)
+    _set(led, resv, fields, now)
+    placed = {"nodes", "nodecnt", "corecnt", "gpus", "partitionname", "features"}
+    timed = {"starttime", "endtime", "duration"}
+    if placed & fields.keys():
+        resv.nodes = _nodes(led, resv, fields)
+    elif timed & fields.keys() or {"flags+", "flags-", "flags"} & fields.keys():
+        # The same nodes at another time: others may have them then.
+        for share in old.nodes:
+            left = reserve_nodes.rest(led, resv, share.node)
+            if left.reserved:
+                raise NotChosen(reserve_nodes.OVERLAPS)
+    _put(led, resv, out)
+    _told(led, resv, out)
+    for job in _running(led, resv.name):
+        _limit(led, job, now, out)
+    return resv.name
+
+
+def _delete(led: Ledger, name: str, now: float, out: Outcome) -> str:
+    if name not in led.reservations:
+        raise _Wrong(INVALID)
+    if any(_concerns(job, name) for job in led.jobs.values()):
+        raise _Wrong(IN_USE)
+    _drop(led, name, now, out)
+    return name
+
+
+def _concerns(job: Job, name: str) -> bool:
+    if job.finished and not job.completing:
+        return False
+    if job.state == JobState.PENDING:
+        return name in reserve.names(job.spec.reservation)
+    return job.reservation == name
+
+
+def _put(led: Ledger, resv: Reservation, out: Outcome) -> None:
+    out.puts["reservation", resv.name.encode()] = resv
+    led.put_meta(out)
+    led.reservations[resv.name] = resv
+
+
+def _told(led: Ledger, resv: Reservation, out: Outcome) -> None:
+    """The cluster plans around it as it is now, and its jobs are looked at anew."""
+    led.cluster.reserve(resv)
+    _requeue(led, resv.name, "MAGNETIC" in resv.flags)
+    out.wake(resv.start)
+    out.wake(resv.end)
+
+
+def _requeue(led: Ledger, name: str, magnetic: bool) -> None:
+    for job in led.jobs.values():
+        if job.state != JobState.PENDING:
+            continue
+        if name in reserve.names(job.spec.reservation) or (magnetic and not job.spec.reservation):
+            led.cluster.queue_job(job)
+
+
+def _drop(led: Ledger, name: str, now: float, out: Outcome) -> None:
+    """It is gone: jobs that wait for nothing else are held, as in Slurm, or run outside."""
+    resv = led.reservations.pop(name)
+    out.puts["reservation", name.encode()] = None
+    led.cluster.unreserve(name)
+    for job in led.jobs.values():
+        if job.state != JobState.PENDING:
+            continue
+        named = reserve.names(job.spec.reservation)
+        if name in named:
+            rest = ",".join(one for one in named if one != name)
+            job.spec = msgspec.structs.replace(job.spec, reservation=rest)
+            if not rest and "NO_HOLD_JOBS_AFTER_END" not in resv.flags and not job.held:
+                job.held = Hold.USER
+                job.priority = 0
+                job.reason = reserve.deleted(name)
+            led.put_job(job, out)
+        elif named or "MAGNETIC" not in resv.flags:
+            continue
+        led.cluster.queue_job(job)
+    out.schedule = True
+
+
+# ---- fields -------------------------------------------------------------------------------------
+
+
+def _set(led: Ledger, resv: Reservation, fields: dict[str, str], now: float) -> None:
+    """Everything but the nodes."""
+    _flags(resv, fields)
+    _times(resv, fields, now)
+    for key, value in fields.items():
+        base = key.rstrip("+-")
+        if base in ("users", "groups", "accounts"):
+            setattr(resv, base, _people(getattr(resv, base), key, value))
+        elif base == "partitionname":
+            if value and value not in led.config.partitions:
+                raise _Wrong(BAD_PARTITION)
+            resv.partition = value
+        elif base == "features":
+            if value:
+                try:
+                    features.parse(value)
+                except features.FeatureError:
+                    raise _Wrong("Invalid feature specification") from None
+            resv.features = value
+        elif base == "maxstartdelay":
+            resv.max_start_delay = _int(value)
+        elif base == "nodecnt":
+            resv.node_count = _int(value)
+        elif base == "corecnt":
+            resv.core_counts = tuple(_int(one) for one in value.split(","))
+        elif base == "gpus":
+            kind, _, number = value.rpartition(":")
+            resv.gpu_type, resv.gpu_count = kind, _int(number)
+    if resv.users and resv.groups:
+        raise _Wrong("Users and Groups are mutually exclusive")
+
+
+def _int(value: str) -> int:
+    if not value.isdecimal() or len(value) > 9:
+        raise _Wrong(f"Invalid number: {value}")
+    return int(value)
+
+
+def _people(old: tuple[str, ...], key: str, value: str) -> tuple[str, ...]:
+    names = [one for one in value.split(",") if one]
+    if key.endswith("+"):
+        return tuple(dict.fromkeys([*old, *names]))
+    if key.endswith("-"):
+        if not set(names) <= set(old):
+            raise _Wrong(BAD_USER)
+        return tuple(one for one in old if one not in names)
+    denied = [one.startswith("-") for one in names]
+    if any(denied) and not all(denied):
+        raise _Wrong(BAD_USER)
+    return tuple(dict.fromkeys(names))
+
+
+def _flags(resv: Reservation, fields: dict[str, str]) -> None:
+    for key in ("flags", "flags+", "flags-"):
+        if key not in fields:
+            continue
+        words = set()
+        for item in filter(None, fields[key].split(",")):
+            word, _, value = item.partition("=")
+            flag = reserve.flag(word)
+            if flag is None:
+                raise _Wrong(f"Invalid reservation flag {word}")
+            if flag in reserve.UNSUPPORTED:
+                raise _Wrong(f"Reservations with flag {flag} are not supported here")
+            if flag == "PURGE_COMP":
+                resv.purge_comp = _int(value) if value else reserve.PURGE_DEFAULT
+            words.add(flag)
+        shown = {"SPEC_NODES", "ALL_NODES"} & set(resv.flags)
+        was = set(resv.flags)
+        mine = was | words if key == "flags+" else was - words if key == "flags-" else words | shown
+        resv.flags = reserve.ordered(mine)
+        if "PURGE_COMP" not in resv.flags:
+            resv.purge_comp = resv.idle_since = 0
+        if sum(word in resv.flags for word in reserve.REPEATS) > 1:
+            raise _Wrong("A reservation repeats in one way only")
+
+
+def _times(resv: Reservation, fields: dict[str, str], now: float) -> None:
+    """Epoch seconds and seconds; a duration counts more than an end that stays as it was."""
+    start, end, long = (fields.get(key, "") for key in ("starttime", "endtime", "duration"))
+    was = resv.duration
+    if start:
+        resv.start = _int(start)
+        if resv.start < int(now) - 60:
+            raise _Wrong(BAD_TIME)
+        resv.end = resv.start + was
+    change = fields.get("duration+", "") or fields.get("duration-", "")
+    if end:
+        resv.end = _int(end)
+    elif long:
+        resv.end = resv.start + _int(long)
+    elif change:
+        resv.end += _int(change) * (1 if fields.get("duration+") else -1)
+    if resv.end <= resv.start or resv.end <= now:
+        raise _Wrong(BAD_TIME)
+
+
+def _nodes(led: Ledger, resv: Reservation, fields: dict[str, str]) -> tuple[ReservedNode, ...]:
+    """The nodes it keeps, as asked for."""
+    text = fields.get("nodes", "")
+    flags = set(resv.flags) - {"SPEC_NODES", "ALL_NODES"}
+    named: list[str] = []
+    if text.lower() == "all":
+        flags.add("SPEC_NODES")
+        if resv.partition:
+            flags.add("PART_NODES")
+            named = list(led.config.partitions[resv.partition].nodes)
+        else:
+            flags.add("ALL_NODES")
+            named = list(led.config.nodes)
+    elif text:
+        try:
+            named = list(dict.fromkeys(hostlist.expand(text)))
+        except hostlist.HostlistError:
+            raise _Wrong(BAD_NODE) from None
+        flags.add("SPEC_NODES")
+    if any(name not in led.config.nodes for name in named):
+        raise _Wrong(BAD_NODE)
+    resv.flags = reserve.ordered(flags)
+    if not named and not resv.partition:
+        if not led.config.default_partition:
+            raise _Wrong(BAD_PARTITION)
+        resv.partition = led.config.default_partition
+    counts = resv.core_counts
+    if named and len(counts) > 1 and len(counts) != len(named):
+        raise _Wrong(f"CoreCnt has {len(counts)} numbers for {len(named)} nodes")
+    return reserve_nodes.choose(led, resv, named)
+
+
+# ---- jobs ---------------------------------------------------------------------------------------
+
+
+def _running(led: Ledger, name: str) -> list[Job]:
+    return [
+        job
+        for job in led.jobs.values()
+        if job.reservation == name and job.state in (JobState.RUNNING, JobState.SUSPENDED)
+    ]
+
+
+def _limit(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    """The reservation's end has moved: so has that of a job in it."""
+    jobs.set_end(led, job)
+    led.put_job(job, out)
+    suspend.tell(led, job, now, out)
+
+
+# ---- time ---------------------------------------------------------------------------------------
+
+
+def tick(led: Ledger, now: float, out: Outcome) -> None:
+    """Reservations begin and end, repeat, and go. Cost: reservations; where one ends, jobs."""
+    for resv in list(led.reservations.values()):
+        active = resv.active(now)
+        if active != (resv.name in led.in_force):
+            led.in_force ^= {resv.name}
+            out.schedule = True
+        if resv.end <= now:
+            later = reserve.advanced(resv, now)
+            if later is None:
+                _drop(led, resv.name, now, out)
+                continue
+            _put(led, later, out)
+            led.cluster.reserve(later)
+            out.schedule = True
+            resv = later
+        elif resv.purge_comp and active and now >= led.idle_look:
+            if _idle(led, resv, now, out):
+                continue
+        out.wake(resv.end if resv.active(now) else resv.start)
+    led.in_force &= led.reservations.keys()
+    if now >= led.idle_look:
+        led.idle_look = now + IDLE_LOOK
+
+
+def _idle(led: Ledger, resv: Reservation, now: float, out: Outcome) -> bool:
+    """PURGE_COMP: whether it has ended because nobody uses it."""
+    if any(_concerns(job, resv.name) for job in led.jobs.values()):
+        if resv.idle_since:
+            resv.idle_since = 0
+            _put(led, resv, out)
+        return False
+    if not resv.idle_since:
+        resv.idle_since = int(now)
+        _put(led, resv, out)
+    if now - resv.idle_since < resv.purge_comp:
+        return False
+    later = reserve.advanced(resv, resv.end)
+    out.log.append(("info", f"reservation {resv.name} was idle: ended"))
+    if later is None:
+        _drop(led, resv.name, now, out)
+        return True
+    _put(led, later, out)
+    led.cluster.reserve(later)
+    out.schedule = True
+    return False

@@ -1,0 +1,47 @@
+"""Jobs and advance reservations: who may ask for one, and how long a job in one may run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from gsched import reserve
+from gsched.errors import message
+from gsched.model import Job
+
+if TYPE_CHECKING:
+    from gsched.ledger.ledger import Ledger
+
+
+def wrong(
+    led: Ledger, text: str, uid: int, user: str, groups: Collection[str], account: str
+) -> tuple[str, str]:
+    """Slurm's sentence and code where a user's job may not ask for these reservations; "" it
+    may."""
+    for name in reserve.names(text):
+        resv = led.reservations.get(name)
+        if resv is None:
+            return message("ESLURM_RESERVATION_INVALID"), "ESLURM_RESERVATION_INVALID"
+        if not led.is_admin(uid) and not reserve.may_use(resv, user, groups, account):
+            return message("ESLURM_RESERVATION_ACCESS"), "ESLURM_RESERVATION_ACCESS"
+    return "", ""
+
+
+def end_of(led: Ledger, job: Job) -> int:
+    """When the job is ended for its reservation (ResvOverRun later than that ends); 0 never."""
+    resv = led.reservations.get(job.reservation)
+    if resv is None or resv.flex:
+        return 0
+    over = led.config.raw.get("resvoverrun", "0")
+    if not over.isdecimal():
+        return 0
+    return resv.end + 60 * int(over)
+
+
+def cut(led: Ledger, job: Job, limit: int) -> int:
+    """A job's limit in seconds (0 none), or less: what its reservation leaves to it."""
+    last = end_of(led, job)
+    if not last:
+        return limit
+    left = max(last - job.start_time, 1)
+    return min(limit, left) if limit else left
