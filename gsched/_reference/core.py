@@ -126,7 +126,7 @@ class Core(Quick):
             ):
                 verdict = _core.UNTESTED
                 self.stay(job)
-            elif self.in_order and partition in headed:
+            elif self.in_order and self.group_of(job) in headed:
                 tested += 1
                 depths[partition] += 1
                 verdict = _core.PRIORITY
@@ -262,6 +262,12 @@ class Core(Quick):
             self.lay(book, promise)
         return False
 
+    def group_of(self, job: Job) -> tuple[int, int]:
+        """Among whom a job may be the first: jobs that wait for their reservation do not stand before
+        those that wait for a partition."""
+        want = self.requests[job.req]
+        return (1, want.reservation) if self.confined(want.reservation) else (0, want.partition)
+
     def judge(self, job: Job, now: int, headed: set[tuple[int, int]], *, hold: bool = False) -> int:
         want = self.requests[job.req]
         wait = self.waits(want.reservation, now)
@@ -269,8 +275,7 @@ class Core(Quick):
             if wait:
                 return _core.RESERVATION
             return _core.NODES_DOWN if self.ever(job.req) else _core.NEVER
-        # Jobs that wait for their reservation do not stand before those that wait for a partition.
-        group = (1, want.reservation) if self.confined(want.reservation) else (0, want.partition)
+        group = self.group_of(job)
         first = group not in headed
         if self.book is not None and self.plan(job, want, self.book, hold, first):
             return _core.STARTED

@@ -302,7 +302,7 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
                 continue
             c.book.looked[group] += 1
         c.tested += 1
-        if c.in_order and c.headed[c.filters[r.filter].partition + 1]:
+        if c.in_order and headed(c, r):
             # Room or not: one ahead is the cause.
             if possible(c, r):
                 judge(c, slot, V_PRIORITY)
