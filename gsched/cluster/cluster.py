@@ -20,7 +20,7 @@ from gsched.cluster.windows import Windows
 from gsched.cluster.workload import Workload
 from gsched.config import Config
 from gsched.licenses import Licenses
-from gsched.model import Job, NodeAlloc, Placement, Plan, Shape
+from gsched.model import Job, NodeAlloc, Placement, Plan, Reservation, Shape
 from gsched.together import Together
 
 
@@ -84,8 +84,6 @@ class Cluster:
         self.bind = self._allocations.bind
         self.give_back = self._allocations.give_back
         self.parts_held = self._allocations.parts_held
-        self.reserve = self._windows.set
-        self.unreserve = self._windows.drop
         self.gpu_bits = self._nodes.gpu_bits
         self.best_gpus = self._nodes.best_gpus
 
@@ -125,6 +123,16 @@ class Cluster:
         keys = self._queue.remove(job_id)
         self.changes += bool(keys)
         self._verdicts.forget(job_id, keys)
+
+    def reserve(self, resv: Reservation) -> None:
+        """An advance reservation is new, or has changed (see Windows.set)."""
+        self.changes += 1
+        self._windows.set(resv)
+
+    def unreserve(self, name: str) -> None:
+        """An advance reservation is gone (see Windows.drop)."""
+        self.changes += 1
+        self._windows.drop(name)
 
     def waits_for_switches(self, job_id: int) -> bool:
         """Whether a waiting job is to lie on few leaf switches."""
