@@ -13,7 +13,6 @@ from gsched.simulate.replay_cluster import Wish, build, parse_nodes
 from gsched.simulate.replay_spec import Requests, specs
 from gsched.simulate.traces import Trace, TraceJob
 
-
 #: only the first of the queue has its place kept
 EASY = ("SchedulerParameters=bf_interval=-1",)
 

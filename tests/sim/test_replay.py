@@ -38,7 +38,7 @@ def test_easy_by_hand() -> None:
 
 def test_a_plan_for_all_delays_nobody_who_has_a_place() -> None:
     """8 GPUs, exact limits, planned to the second. A holds six until 100. B wants four and gets its
-    place at 100, C wants eight and gets it at 150, behind B. D (two, 160 s) fits beside A and B, and
+    place at 100, C wants eight and gets its own at 150. D (two, 160 s) fits beside A and B, and
     starts at once under EASY, but would delay C: it comes after C. E (two, 90 s) delays nobody."""
     jobs = [
         gang("A", 0, 100, 6),
