@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -19,8 +20,21 @@ def shared_folder() -> Path | None:
     return path if (path / "golden").is_dir() else None
 
 
+def fewer_examples(item: pytest.Item, most: int) -> None:
+    """At most so many examples of a property, for builds on which each takes long."""
+    test = getattr(item, "obj", None)
+    known = getattr(test, "_hypothesis_internal_use_settings", None)
+    if known is not None and known.max_examples > most:
+        test = getattr(test, "__func__", test)
+        test._hypothesis_internal_use_settings = settings(known, max_examples=most)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, with one clear line each, what this machine cannot run."""
+    """Skip, with one clear line each, what this machine cannot run. GSCHED_EXAMPLES bounds the
+    examples of each property."""
+    most = int(os.environ.get("GSCHED_EXAMPLES", "0"))
+    for item in items if most else ():
+        fewer_examples(item, most)
     no_shared = shared_folder() is None
     not_root = os.geteuid() != 0
     for item in items:
