@@ -459,9 +459,6 @@ class Core:
         held nor to begin later, the key of the first of them that the last pass left waiting for
         room or 0); zeros if no pass has come to it. Cost: those rows, some ns each."""
 
-    def estimate(self, key: int) -> int:
-        """The start estimate of one waiting job, as in estimates(). Cost: constant."""
-
     def repeat_place(self, req: int, repeat: int) -> int:
         """Place a request `repeat` times without the GIL and forget the answers: for benchmarks of
         the core alone. How often it fitted."""

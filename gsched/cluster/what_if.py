@@ -232,7 +232,7 @@ class WhatIf:
         kept = [planned for key, planned in self._planned() if key in own]
         if kept:
             return Start(kept[0].at, "planned", compress(kept[0].nodes))
-        known = [time for time in map(self._core.estimate, own) if time]
+        known = [time for time in map(self._core.start_estimate, own) if time]
         if known:
             return Start(max(min(known), now), "not_before")
         found = []

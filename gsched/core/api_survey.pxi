@@ -111,8 +111,3 @@ cdef class _Surveys(_Decisions):
             if first == 0 and (v == V_RESOURCES or v == V_PRIORITY or v == V_BEHIND):
                 first = c.q_key[slot]
         return 0, 0
-
-    def estimate(self, key):
-        """The start estimate of a waiting job, as in estimates(); 0: not known."""
-        self._enter()
-        return self.c.q_at[self._job(key)]

@@ -10,6 +10,7 @@ from gsched.config import parse_config
 from gsched.ledger import Configure, NodeMessage
 from gsched.model import Phase
 from gsched.model.why import Away
+from gsched.scheduling import Planner
 from gsched.wire.messages import Report, UpdateNode
 
 HOURS = 3600
@@ -350,6 +351,44 @@ def test_the_first_of_the_queue_waits_for_what_runs() -> None:
     assert w.counts == {("gpus", False): (1, 1)}
     assert w.why.start.nodes == "node[1-4]" and w.start == ("planned", 3 * HOURS)
     assert w.options == {"--nodes=3"}
+
+
+class PlannedWorld(World):
+    """Beside passes a plan is made of the whole queue, as the controller does."""
+
+    def __init__(self) -> None:
+        conf = CONF.replace("GresTypes", "SchedulerParameters=bf_resolution=1\nGresTypes")
+        super().__init__(conf)
+        self.planner = Planner()
+
+    def settle(self) -> dict[int, str]:
+        words = super().settle()
+        self.planner.prepare(self.led, self.now).run()
+        assert self.planner.apply(self.led)
+        return words | super().settle()
+
+
+def test_every_waiting_job_is_planned() -> None:
+    w = Waits(lambda: _head(PlannedWorld()), "--gres=gpu:1", "--time=2:00:00")
+    assert w.kinds == ["priority"] and w.word == "Priority"
+    assert [one.id for one in w.place.delays] == ["2"]
+    assert w.start == ("planned", 2 * HOURS) and w.why.ahead.jobs == 1
+    assert w.options == {"--time=1:00:00"}
+
+
+def test_no_room_beside_a_plan() -> None:
+    def build() -> World:
+        world = _head(PlannedWorld())
+        world.sbatch("--nodes=2", "--gres=gpu:8", "--time=3:00:00", "-J", "second")
+        world.settle()
+        return world
+
+    # After the head, two nodes are the second's for three hours.
+    w = Waits(build, "--nodes=3", "--gres=gpu:8", "--time=2:00:00")
+    assert w.kinds == ["priority"] and w.why.ahead.jobs == 2
+    assert [one.id for one in w.place.delays] == ["2"]
+    assert w.start == ("planned", 5 * HOURS)
+    assert w.options == {"--time=1:00:00"}
 
 
 # ---- at another time ----------------------------------------------------------------------------
