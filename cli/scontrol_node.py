@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from gsched import gpushare
 from gsched.config import Config, PartitionConfig
+from gsched.cpuset import specialized
 from gsched.hostlist import compress
 from gsched_cli.nodeview import NodeView, share_texts, tres_text, user_name
 from gsched_cli.text import duration, timestamp
@@ -25,7 +26,7 @@ def node_lines(
     gres = view.gres
     lines = [
         f"NodeName={conf.name} {arch}CoresPerSocket={conf.cores_per_socket} ",
-        f"CPUAlloc={use.cpus_alloc} CPUEfctv={conf.cpus - conf.core_spec_count} "
+        f"CPUAlloc={use.cpus_alloc} CPUEfctv={conf.cpus - specialized(conf).bit_count()} "
         f"CPUTot={conf.cpus} CPULoad={view.load}",
         f"AvailableFeatures={view.features}",
         f"ActiveFeatures={view.active_features}",

@@ -204,6 +204,8 @@ class Core:
         gpu_parts: Iterable[tuple[int, int]] | None = None,
         sockets: int = 1,
         cores_per_socket: int = 0,
+        domains: Iterable[tuple[int, int]] = (),
+        near: Iterable[int] = (),
     ) -> None:
         """Describe a node; what runs on it stays allocated, also beyond its new size.
 
@@ -213,6 +215,8 @@ class Core:
         gpu_parts: (kind 0..3, number 0..16383) of the parts into which each GPU divides, by bit;
         None: 1000 of kind 0. Where parts are fewer than jobs hold, those keep what they have.
         sockets, cores_per_socket (0: from the others): what requests may demand at least.
+        domains: (socket, cores) of each set of cores of one socket that are near the same GPUs, up
+        to 16, where there are several; near: a bitmap of the domains near each GPU, 0 not known.
         Cost: constant, but a new weight orders all nodes anew at the next decision.
         """
 
@@ -290,6 +294,9 @@ class Core:
         min_cores_per_socket: int = 0,
         min_threads: int = 0,
         variants: Iterable[Variant] = (),
+        ntasks_per_socket: int = 0,
+        gpus_per_socket: int = 0,
+        gpu_binding: int = 0,
         switches: int = 0,
         segment: int = 0,
         contiguous: bool = False,
@@ -330,7 +337,12 @@ class Core:
         gives an answer counts: (alternatives, groups), where alternatives take the place of
         features_all and features_any, and a group (n, alternatives) wants n nodes with one of
         those, no node counting twice; features_all and features_any then say which nodes may be
-        in any answer.
+        in any answer. ntasks_per_socket: most tasks on a socket, those before filled first.
+        gpus_per_socket: so many GPUs near each of the sockets that it gets cores of, at least
+        min_sockets, as few as hold its tasks; gpus_per_node is the product. gpu_binding: 1 its
+        cores are near its GPUs and at least one near each, 2 anywhere, 0 near them first; GPUs with
+        free cores near them are preferred to others that are as well linked. What lies where is
+        known for now: a reservation takes as many cores to be near GPUs as there may be.
         Where nodes are in the network, or next to each other, does not count for groups and for
         GPUs of several types in all.
         Cost: constant, and a bitmap of nodes for each different (partition, features, exclude).
@@ -372,14 +384,19 @@ class Core:
     def allocate(
         self,
         key: int,
-        nodes: Iterable[tuple[int, int, int, int] | tuple[int, int, int, int, int]],
+        nodes: Iterable[
+            tuple[int, int, int, int]
+            | tuple[int, int, int, int, int]
+            | tuple[int, int, int, int, int, tuple[int, ...]]
+        ],
         end: int = 0,
         *,
         adopt: bool = False,
         gpu_milli: int = 0,
         reservation: int = -1,
     ) -> None:
-        """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: never).
+        """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks[, cores by domain]]) until
+        `end` (0: never).
 
         ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
         CPUs or memory are not free; with adopt=True CPUs, memory and GPUs may go beyond the node's
@@ -393,6 +410,13 @@ class Core:
 
     def release_node(self, key: int, node: int) -> None:
         """Free what `key` holds on one node; with the last node the allocation is gone."""
+
+    def allocation_cores(self, key: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """(node, cores in each domain) of each node it still holds that has several domains."""
+
+    def set_cores(self, node: int, cores: Iterable[int]) -> None:
+        """How many cores of each of its domains are in use: said once after a node's domains
+        changed while jobs hold some of it."""
 
     def set_end(self, key: int, end: int) -> None:
         """When it is expected to end (seconds, 0: no limit)."""

@@ -18,6 +18,7 @@ include "core/state.pxi"
 include "core/share.pxi"
 include "core/place.pxi"
 include "core/rare.pxi"
+include "core/near.pxi"
 include "core/policy.pxi"
 include "core/topology.pxi"
 include "core/contiguous.pxi"
@@ -91,9 +92,10 @@ DENSE_FIT = P_DENSE
 
 _WHY = (
     ("partition", True), ("features", True), ("excluded", True), ("layout", True), ("cpus", True),
-    ("memory", True), ("gpu_type", True), ("gpus", True), ("island", True),
+    ("memory", True), ("gpu_type", True), ("gpus", True), ("island", True), ("near", True),
     ("state", False), ("busy", False), ("cpus", False), ("memory", False),
-    ("gpus", False), ("island", False), ("reserved", False), ("reservation", False),
+    ("gpus", False), ("island", False), ("near", False), ("reserved", False),
+    ("reservation", False),
 )
 #: what the nodes that suit one by one do not do together
 _TOGETHER = {T_CONTIGUOUS: "contiguous", T_SWITCH: "switch", T_BLOCK: "block"}
@@ -171,6 +173,7 @@ cdef class _Cluster:
     cdef Cluster c
     cdef dict _classes
     cdef dict _layouts
+    cdef dict _maps
     cdef dict _filters
     cdef dict _requests
     cdef list _request_keys
@@ -186,6 +189,7 @@ cdef class _Cluster:
             raise MemoryError
         self._classes = {((), ()): 0}
         self._layouts = {(): 0}
+        self._maps = {}
         self._filters = {}
         self._requests = {}
         self._request_keys = []

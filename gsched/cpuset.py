@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gsched.config import NodeConfig
 
 
 def parse_cpu_list(text: str) -> list[int]:
@@ -50,6 +54,29 @@ def _near_mask(near: tuple[str, ...], threads: int) -> int:
     for core in {number for text in near for number in parse_cpu_list(text)}:
         mask |= ((1 << threads) - 1) << core * threads
     return mask
+
+
+def specialized(conf: NodeConfig) -> int:
+    """CPU ids of a node that its CpuSpecList or CoreSpecCount keeps for the system: for a count the
+    highest core of the last socket, then of the one before it, and so on in turn."""
+    threads = conf.threads_per_core
+    if not conf.cpu_spec_list and not conf.core_spec_count:
+        return 0
+    if conf.cpu_spec_list:
+        found = 0
+        for cpu in parse_cpu_list(conf.cpu_spec_list):
+            found |= ((1 << threads) - 1) << cpu // threads * threads
+        return found & (1 << conf.cpus) - 1
+    total = conf.cpus // threads
+    per_socket = max(1, total // max(1, conf.sockets))
+    found, left = 0, min(conf.core_spec_count, max(0, total - 1))
+    for row in range(per_socket):
+        for socket in reversed(range(conf.sockets)):
+            if left:
+                core = (socket + 1) * per_socket - 1 - row
+                found |= ((1 << threads) - 1) << core * threads
+                left -= 1
+    return found
 
 
 def pick_cpus(

@@ -173,9 +173,10 @@ class Core(Quick):
                 return None
             assert self.book is not None
             self.book.uses = [use for use in self.book.uses if use.key != job.key]
-        span = self.span(job, now)
-        rows = self.find(self.requests[job.req], self.live(), now, end, span=span)
-        if rows is None and promise is not None and keep == _core.STAND and promise.at == now:
+        want, span = self.requests[job.req], self.span(job, now)
+        rows = self.find(want, self.live(), now, end, span=span)
+        due = promise is not None and keep == _core.STAND and promise.at == now
+        if rows is None and promise is not None and due and not self.wanted(want):
             return promise.placement.nodes
         return rows
 
@@ -188,6 +189,8 @@ class Core(Quick):
         milli = self.requests[job.req].gpu_milli
         resv = self.requests[job.req].reservation
         self.held[job.key] = Held(list(rows), end, milli, len(self.planned), resv)
+        chosen = self.laid if self.laid_for == rows else {}
+        self.begin_cores(self.held[job.key], chosen)
         if self.book is not None:
             book, partition = self.book, self.requests[job.req].partition
             for node, cpus, _, mem, gpus in rows:
@@ -244,6 +247,9 @@ class Core(Quick):
         book.exact += 1
         last = book.now + (max(book.window_s, 2 * YEAR) if first else book.window_s)
         promise = self.kept.get(job.key)
+        if not hold and self.wanted(want):
+            # Whether its cores are there was not known when that was promised.
+            promise = None
         if promise is not None:
             last = min(last, promise.at - 1)
         found = None if hold else self.search(job, want, book, last)

@@ -106,6 +106,9 @@ class Node:
     gpu_parts: list[tuple[int, int]] | None = None
     sockets: int = 1
     cores_per_socket: int = 0
+    #: (socket, cores) of each domain, and bitmaps of the domains near each GPU
+    domains: list[tuple[int, int]] = field(default_factory=list)
+    near: list[int] = field(default_factory=list)
 
     def parts(self, gpu: int) -> tuple[int, int]:
         """(kind, number) of the parts of a GPU."""
@@ -131,6 +134,8 @@ class Free:
     took: dict[int, int] = field(default_factory=dict)
     #: reservation -> CPUs that its jobs hold
     resv: dict[int, int] = field(default_factory=dict)
+    #: cores of each domain that are in use; None: not known at that time
+    used: list[int] | None = None
 
     def take(self, gpus: int, milli: int) -> None:
         self.gpus &= ~gpus
@@ -176,6 +181,9 @@ class Request:
     gpu_kinds: tuple[tuple[int, int, int, int], ...] = ()
     ntasks_per_core: int = 0
     ntasks_per_gpu: int = 0
+    ntasks_per_socket: int = 0
+    gpus_per_socket: int = 0
+    gpu_binding: int = 0
     min_sockets: int = 0
     min_cores_per_socket: int = 0
     min_threads: int = 0
@@ -258,3 +266,5 @@ class Held:
     since: int = 0
     #: the advance reservation that it runs in
     resv: int = -1
+    #: node -> its cores by domain
+    cores: dict[int, list[int]] = field(default_factory=dict)

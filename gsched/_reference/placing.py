@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from gsched._core import Placement, Reason, Refusal, Reservation
+from gsched._reference.near import Nearness
 from gsched._reference.parts import (
     BIG,
     Free,
@@ -19,7 +20,6 @@ from gsched._reference.parts import (
     bits,
 )
 from gsched._reference.plan import Book
-from gsched._reference.rare import Rarities
 from gsched._reference.topology import Topology
 from gsched._reference.windows import EVERY, Span, Windows
 
@@ -28,7 +28,7 @@ FOREVER = (1 << 63) - 1
 PLANNED = 257
 
 
-class Placing(Windows, Topology, Rarities):
+class Placing(Windows, Topology, Nearness):
     """Nodes, requests, allocations and placements; the queue is in core.py."""
 
     #: numbers of the reservations that are left out of account
@@ -48,6 +48,11 @@ class Placing(Windows, Topology, Rarities):
         self.book: Book | None = None
         self.kept: dict[int, Reservation] = {}
         self.reqs: dict[int, int] = {}
+        self.dom_used = [[0] * 16 for _ in range(n_nodes)]
+        self.limits = {}
+        #: node -> cores by domain of the last answer, where it has demands on them
+        self.laid: dict[int, list[int]] = {}
+        self.laid_for: tuple[Row, ...] = ()
 
     # --- the cluster
 
@@ -72,6 +77,8 @@ class Placing(Windows, Topology, Rarities):
         gpu_parts: Iterable[tuple[int, int]] | None = None,
         sockets: int = 1,
         cores_per_socket: int = 0,
+        domains: Iterable[tuple[int, int]] = (),
+        near: Iterable[int] = (),
     ) -> None:
         types = dict(gpu_type_masks)
         ok = sum(types.values()) if gpu_ok_mask is None else gpu_ok_mask
@@ -79,6 +86,9 @@ class Placing(Windows, Topology, Rarities):
             cls, cpus, mem_mb, types, ok, usable, partitions, features, weight, threads,
             None if gpu_parts is None else list(gpu_parts), sockets,
         )  # fmt: skip
+        places = list(domains)
+        self.nodes[node].domains = places if len(places) > 1 else []
+        self.nodes[node].near = list(near)
         self.nodes[node].cores_per_socket = cores_per_socket or cpus // threads // sockets
 
     def set_usable(self, node: int, usable: bool) -> None:
@@ -103,12 +113,28 @@ class Placing(Windows, Topology, Rarities):
     ) -> None:
         rows = [(n, c, 0, m, g) for n, c, m, g in nodes]
         self.held[key] = Held(rows, end or FOREVER, gpu_milli, resv=reservation)
+        self.begin_cores(self.held[key], {})
+
+    def begin_cores(self, held: Held, chosen: dict[int, list[int]]) -> None:
+        """The cores of what was taken: those that were chosen with it, else near its GPUs."""
+        for node, cpus, _, _, gpus in held.rows:
+            free = self.known([Free(0, 0, 0, 0, True)] * len(self.nodes))[node]
+            cores = chosen.get(node) or self.cut(self.nodes[node], free, cpus, gpus)
+            held.cores[node] = cores
+            self.hold(node, cores, 1, 1)
+
+    def jobs_on(self, node: int) -> int:
+        return sum(row[0] == node for held in self.held.values() for row in held.rows)
 
     def release(self, key: int) -> None:
-        del self.held[key]
+        held = self.held.pop(key)
+        for row in held.rows:
+            self.hold(row[0], held.cores[row[0]], -1, self.jobs_on(row[0]))
 
     def release_node(self, key: int, node: int) -> None:
-        self.held[key].rows = [row for row in self.held[key].rows if row[0] != node]
+        held = self.held[key]
+        held.rows = [row for row in held.rows if row[0] != node]
+        self.hold(node, held.cores[node], -1, self.jobs_on(node))
         if not self.held[key].rows:
             del self.held[key]
 
@@ -122,7 +148,7 @@ class Placing(Windows, Topology, Rarities):
     # --- what is free
 
     def live(self) -> list[Free]:
-        return self.at(-1, 0)
+        return self.known(self.at(-1, 0))
 
     def at(self, time: int, now: int, without: Iterable[int] = (), plan: int = YEAR) -> list[Free]:
         """What is free at `time` (-1: now), without these reservations. A job without a limit that
@@ -334,7 +360,7 @@ class Placing(Windows, Topology, Rarities):
         """Most tasks, most GPUs, and the GPUs to choose from."""
         if want.exclusive and free.jobs:
             return None
-        gpus = self.pool(want, i, free)
+        gpus, there = self.pool(want, i, free), free
         if windows:
             seen = self.view(want, i, free, span)
             if seen is None:
@@ -376,6 +402,9 @@ class Placing(Windows, Topology, Rarities):
             count = min(count, gpus.bit_count())
             free = replace(free, cpus=cpus, mem=mem)
         found = self.most(want, i, free, gpus, count)
+        self.limits[i] = free.cpus, free.mem
+        if found is not None:
+            found = self.near_most(want, i, there, found, gpus)
         return None if found is None else (*found, gpus)
 
     def liking(
@@ -540,6 +569,7 @@ class Placing(Windows, Topology, Rarities):
                 if sum(dealt.values()) < tasks_left and dealt[i] < fits[i][0]:
                     dealt[i] += 1
         rows = []
+        self.laid = {}
         deals: dict[int, dict[int, int]] | None = {}
         if want.gpu_kinds and want.gpus_total:
             deals = self.deal(want, fits, sorted(chosen))
@@ -567,8 +597,20 @@ class Placing(Windows, Topology, Rarities):
             if want.gpu_milli:
                 mask = self.best_share(want, i, free[i], pool, cpus)
             mem = want.memory(node, cpus, gpus)
+            if not want.exclusive and not want.gpu_milli:
+                cores = cpus // node.threads
+                mask = self.preferred(want, i, free[i], pool, mask, cores, deals.get(i))
+                if want.gpu_binding == 2 and free[i].used is not None:
+                    self.laid[i] = self.cut(node, free[i], cpus, mask, 2)
+            if self.wanted(want):
+                laid = self.place_near(want, i, free[i], pool, tasks, gpus, deals.get(i), mask)
+                if laid is None:
+                    return None
+                cpus, mask, mem = sum(laid.cores) * node.threads, laid.gpus, laid.mem
+                self.laid[i] = laid.cores
             rows.append((i, cpus, tasks, min(mem, node.mem) if want.exclusive else mem, mask))
-        return tuple(rows)
+        self.laid_for = tuple(rows)
+        return self.laid_for
 
     # --- answers
 
@@ -602,9 +644,11 @@ class Placing(Windows, Topology, Rarities):
             for what in found:
                 counts[what] = counts.get(what, 0) + 1
         order = [("partition", True), ("features", True), ("excluded", True)]
-        order += [(w, True) for w in ("layout", "cpus", "memory", "gpu_type", "gpus", "island")]
+        order += [
+            (w, True) for w in ("layout", "cpus", "memory", "gpu_type", "gpus", "island", "near")
+        ]
         order += [("state", False), ("busy", False)]
-        order += [(w, False) for w in ("cpus", "memory", "gpus", "island", "reservation")]
+        order += [(w, False) for w in ("cpus", "memory", "gpus", "island", "near", "reservation")]
         reasons = [Reason(w, n, counts[w, n]) for w, n in order if (w, n) in counts]
         apart = self.apart(want, never, None if never else span)
         if apart:
@@ -638,28 +682,40 @@ class Placing(Windows, Topology, Rarities):
         whole = Free(node.cpus, node.mem, node.gpus, 0, True)
         if never := self.missing(want, i, whole):
             return {(what, True) for what in never}
+        tasks, least = self.least(want)
+        if self.near_lacks(want, i, whole, tasks, least):
+            return {("near", True)}
         if not free.usable:
             return {("state", False)}
         if want.exclusive and free.jobs:
             return {("busy", False)}
         if now := self.missing(want, i, free):
             return {(what, False) for what in now}
+        if self.near_lacks(want, i, free, tasks, least):
+            return {("near", False)}
         seen = self.view(want, i, free, span)
         if seen is None or self.missing(want, i, replace(free, cpus=seen[0]), within=seen[1]):
             return {("reservation", False)}
         return set()
 
-    def missing(self, want: Request, i: int, free: Free, within: int = EVERY) -> set[str]:
-        node = self.nodes[i]
-        pool = self.pool(want, i, free) & within
+    @staticmethod
+    def least(want: Request) -> tuple[int, int]:
+        """Tasks and GPUs that each node must hold."""
         tasks = want.least_tasks
-        if 1 in (want.max_nodes, want.cap_nodes):
+        one = 1 in (want.max_nodes, want.cap_nodes)
+        if one:
             tasks = max(tasks, want.ntasks)
         gpus = want.least_gpus(tasks)
-        if 1 in (want.max_nodes, want.cap_nodes) and want.gpus_total:
+        if one and want.gpus_total:
             gpus = want.gpus_total
         elif want.ntasks_per_gpu:
             tasks = want.ntasks_per_gpu
+        return tasks, gpus
+
+    def missing(self, want: Request, i: int, free: Free, within: int = EVERY) -> set[str]:
+        node = self.nodes[i]
+        pool = self.pool(want, i, free) & within
+        tasks, gpus = self.least(want)
         out = set()
         cpus = want.cores(node, tasks, gpus) * node.threads
         if free.cpus < (max(cpus, node.cpus) if want.exclusive else cpus):

@@ -155,6 +155,8 @@ class Quick(Surveys):
         for time in times:
             span, resv = self.span(job, time), want.reservation
             free = [book.window(i, *span, resv) for i in range(len(self.nodes))]
+            if time == book.now:
+                free = self.known(free)
             rows = self.find(want, free, plain=True)
             if rows is not None:
                 return time, rows

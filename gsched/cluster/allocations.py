@@ -40,7 +40,7 @@ class Allocations:
         key = self._new_key()
         self._core.allocate(
             key,
-            [(self._nodes.index[p.node], p.cpus, p.mem_mb, p.gpus, p.tasks) for p in open_parts],
+            [self._row(part) for part in open_parts],
             job.end_time if not job.finished else 0,
             adopt=True,
             gpu_milli=open_parts[0].shares if open_parts else 0,
@@ -51,6 +51,13 @@ class Allocations:
             self._nodes.free_cpus[self._nodes.index[part.node]] &= ~part.cpu_ids
         self._licenses.take(job.id, job.licenses_alloc)
 
+    def _row(self, part: NodeAlloc) -> tuple[int, int, int, int, int, tuple[int, ...]]:
+        """A share as the core takes it over."""
+        i = self._nodes.index[part.node]
+        threads = self._nodes.config.nodes[part.node].threads_per_core
+        cores = self._nodes.domains[i].used(~part.cpu_ids, threads)
+        return i, part.cpus, part.mem_mb, part.gpus, part.tasks, cores
+
     def take_licenses(self, job: Job) -> str:
         """Those that a job which starts holds until `release`."""
         return self._licenses.take(job.id, job.spec.licenses)
@@ -59,18 +66,29 @@ class Allocations:
         """Chooses the CPUs for shares that the core has set aside by number, and puts the node
         that is to run the script first."""
         shapes.batch_first(job.spec.batch_features, alloc, self._nodes.config)
+        key = self._key.get(job.id)
+        known = dict(self._core.allocation_cores(key)) if key is not None else {}
         for part in alloc:
             i = self._nodes.index[part.node]
-            cores = self._nodes.gpu_cores(part)
             conf = self._nodes.config.nodes[part.node]
-            part.cpu_ids = pick_cpus(
-                self._nodes.free_cpus[i],
-                part.cpus,
-                conf.cpus,
-                conf.sockets,
-                conf.threads_per_core,
-                cores,
-            )
+            free, chosen = self._nodes.free_cpus[i], 0
+            if i in known:
+                # How many of each domain the core has decided.
+                chosen = self._nodes.domains[i].pick(free, known[i], conf.threads_per_core)
+            if chosen.bit_count() != part.cpus:
+                left = (
+                    part.cpus if chosen.bit_count() > part.cpus else part.cpus - chosen.bit_count()
+                )
+                chosen = chosen if left < part.cpus else 0
+                chosen |= pick_cpus(
+                    free & ~chosen,
+                    left,
+                    conf.cpus,
+                    conf.sockets,
+                    conf.threads_per_core,
+                    self._nodes.gpu_cores(part),
+                )
+            part.cpu_ids = chosen
             self._nodes.free_cpus[i] &= ~part.cpu_ids
 
     def release_node(self, job_id: int, part: NodeAlloc) -> None:

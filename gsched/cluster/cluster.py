@@ -10,7 +10,7 @@ from typing import Any
 
 from gsched import _core, forecast
 from gsched.cluster.allocations import Allocations
-from gsched.cluster.nodes import Nodes
+from gsched.cluster.nodes import Nodes, usable_cpus
 from gsched.cluster.plans import Draft
 from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
@@ -266,7 +266,11 @@ class Cluster:
         running = []
         for job_id, key in self._allocations.held():
             held = self._core.allocation(key)
-            shares = [(node, cpus, mem, gpus, tasks) for node, cpus, tasks, mem, gpus in held]
+            cores = dict(self._core.allocation_cores(key))
+            shares = [
+                (node, cpus, mem, gpus, tasks, cores.get(node, ()))
+                for node, cpus, tasks, mem, gpus in held
+            ]
             core.allocate(key, shares, adopt=True, gpu_milli=self._core.allocation_milli(key))
             running.append((key, ends.get(job_id, 0)))
         wanted = [
@@ -286,5 +290,5 @@ class Cluster:
         self._core.check()
         for i, name in enumerate(self._nodes.names):
             conf = self.config.nodes[name]
-            busy = conf.cpus - self._nodes.free_cpus[i].bit_count()
+            busy = usable_cpus(conf) - self._nodes.free_cpus[i].bit_count()
             assert self.used(name)[0] == busy, f"{name}: {busy} CPU ids are in use"

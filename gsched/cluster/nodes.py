@@ -7,13 +7,25 @@ from typing import Any
 
 from gsched import _core, gpushare
 from gsched.bits import bits, symmetric
+from gsched.cluster.domains import Domains, domains_of
 from gsched.config import Config, NodeConfig
+from gsched.cpuset import specialized
 from gsched.model import Gpu, Node, NodeAlloc
 from gsched.together import Together
 from gsched.topology import blocks, network
 
 #: kinds of nodes (links and NUMA domains) whose words for the core are kept
 KINDS = 4096
+
+
+def usable_cpus(conf: NodeConfig) -> int:
+    """CPUs that jobs may have: those beside CoreSpecCount and CpuSpecList."""
+    return conf.cpus - specialized(conf).bit_count()
+
+
+def usable_memory(conf: NodeConfig) -> int:
+    """Memory that jobs may have, in MB: what is beside MemSpecLimit."""
+    return max(0, conf.real_memory - conf.mem_spec_limit)
 
 
 class Nodes:
@@ -33,7 +45,7 @@ class Nodes:
         self._type_id: dict[str, int] = {}
         self._partitions_of = self._partition_masks()
         self.partition_cpus = {
-            name: sum(config.nodes[node].cpus for node in part.nodes)
+            name: sum(usable_cpus(config.nodes[node]) for node in part.nodes)
             for name, part in config.partitions.items()
         }
         #: CPU ids that no job holds, per node
@@ -43,6 +55,8 @@ class Nodes:
         self._class = [0] * len(self.names)
         #: links and NUMA domains as nodes report them -> the same as the core has them: a large
         #: cluster has few kinds of nodes
+        self.domains: list[Domains] = [Domains()] * len(self.names)
+        self._domains: dict[object, Domains] = {}
         self._wirings: dict[object, tuple[int, list[list[int]], list[int]]] = {}
         #: "tree", "block", or "" where the network is not known
         self.network = ("block" if blocks(config) else "tree") if config.switches else ""
@@ -53,7 +67,7 @@ class Nodes:
             )
             together.network = units
         for conf in config.nodes.values():
-            self.free_cpus.append((1 << conf.cpus) - 1)
+            self.free_cpus.append((1 << conf.cpus) - 1 & ~specialized(conf))
             for feature in conf.features:
                 self._feature_bit.setdefault(feature, len(self._feature_bit))
 
@@ -89,9 +103,10 @@ class Nodes:
             by_type[number] = by_type.get(number, 0) | 1 << bit
         cls, links, numa = wiring
         self._class[i] = cls
+        domains = self._where(conf, tuple(self._gpu_cores[i]))
         description: dict[str, Any] = {
-            "cpus": conf.cpus,
-            "mem_mb": conf.real_memory,
+            "cpus": usable_cpus(conf),
+            "mem_mb": usable_memory(conf),
             "gpu_type_masks": tuple(by_type.items()),
             "gpu_ok_mask": ok,
             "partitions": self._partitions_of[i],
@@ -100,11 +115,31 @@ class Nodes:
             "threads": conf.threads_per_core,
             "sockets": conf.sockets,
             "cores_per_socket": conf.cores_per_socket,
+            "domains": domains.sizes,
+            "near": domains.near,
             "gpu_parts": self._parts(node),
         }
         usable = self._core.node(i).usable and node.flags == 0
         self._core.set_node(i, cls=cls, usable=usable, **description)
         self._together.describe(i, cls, links, numa, description)
+        if domains is not self.domains[i]:
+            self.domains[i] = domains
+            if domains.sizes:
+                used = domains.used(self.free_cpus[i], conf.threads_per_core)
+                self._core.set_cores(i, used)
+
+    def _where(self, conf: NodeConfig, gpu_cores: tuple[str, ...]) -> Domains:
+        """The domains of such a node; the same object for the same kind."""
+        key = (
+            *(conf.cpus, conf.sockets, conf.threads_per_core, conf.core_spec_count),
+            *(conf.cpu_spec_list, gpu_cores),
+        )
+        found = self._domains.get(key)
+        if found is None:
+            if len(self._domains) >= KINDS:
+                self._domains.clear()
+            found = self._domains[key] = domains_of(conf, gpu_cores)
+        return found
 
     def _parts(self, node: Node) -> tuple[tuple[int, int], ...] | None:
         """(kind, number) of the parts of each GPU, in the core's words."""
@@ -152,7 +187,11 @@ class Nodes:
         i = self.index[name]
         conf = self.config.nodes[name]
         state = self._core.node(i)
-        return conf.cpus - state.free_cpus, conf.real_memory - state.free_mem_mb, state.used_gpus
+        return (
+            usable_cpus(conf) - state.free_cpus,
+            usable_memory(conf) - state.free_mem_mb,
+            state.used_gpus,
+        )
 
     def gpu_bits(self, name: str, kind: str = "") -> int:
         """The GPUs of a node that are of a type ("" any), as a bitmap."""

@@ -31,10 +31,29 @@ def rare_words(shape: Shape, nodes: Nodes, words: dict[str, Any]) -> dict[str, A
         found["one_island"] = True
     if shape.ntasks_per_gpu:
         found |= _by_gpu(shape, words)
+    if shape.ntasks_per_socket:
+        found["ntasks_per_socket"] = shape.ntasks_per_socket
+    gpus = bool(words["gpus_per_node"] or words["gpus_per_task"] or found.get("gpus_total"))
+    gpus = gpus or words["gpus_total"] > 0
+    if gpus and not shape.share:
+        found |= _near(shape)
     if shape.gpu_kinds:
         found["gpu_kinds"] = tuple(
             (nodes.type_id(kind), *counts) for kind, *counts in shape.gpu_kinds
         )
+    return found
+
+
+def _near(shape: Shape) -> dict[str, Any]:
+    """What is said about cores near GPUs, and GPUs near each other."""
+    found: dict[str, Any] = {}
+    if shape.gres_binding:
+        found["gpu_binding"] = shape.gres_binding
+    if shape.one_island:
+        found["one_island"] = True
+    other = shape.gpus_per_node or shape.gpus_per_task or shape.gpus_total or shape.one_island
+    if shape.gpus_per_socket and shape.sockets_per_node and not other:
+        found["gpus_per_socket"] = shape.gpus_per_socket
     return found
 
 

@@ -72,6 +72,7 @@ cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end,
         else:
             c.pieces[prev].next = p
         prev = p
+        near_cut(c, &pc.share)
         i = shares[k].node
         c.used[i] |= shares[k].mask
         if shares[k].milli:
@@ -80,6 +81,7 @@ cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end,
         c.now.mem[i] -= shares[k].mem
         c.now.gpus[i] &= ~shares[k].mask
         c.now.jobs[i] += 1
+        near_count(c, &pc.share, 1)
         if resv >= 0:
             window_use(c, resv, i, shares[k].cpus)
         touch_plan(c, &shares[k], end, domain_of(c, resv))
@@ -104,6 +106,7 @@ cdef void give_back(Cluster* c, int32_t p) noexcept nogil:
     c.now.mem[i] += pc.share.mem
     c.now.gpus[i] = c.all[i] & c.ok[i] & ~c.used[i]
     c.now.jobs[i] -= 1
+    near_count(c, &pc.share, -1)
     pc.owner = -1
     pc.next = c.piece_free
     c.piece_free = p

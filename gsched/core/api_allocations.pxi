@@ -28,15 +28,23 @@ cdef class _Allocations(_Windows):
             raise ValueError(f"an allocation on {len(rows)} nodes")
         try:
             for row in rows:
-                if len(row) not in (4, 5):
-                    raise ValueError(f"{row!r} is not (node, cpus, mem_mb, gpu_mask[, tasks])")
+                if len(row) not in (4, 5, 6):
+                    raise ValueError(
+                        f"{row!r} is not (node, cpus, mem_mb, gpu_mask[, tasks[, cores]])"
+                    )
                 i = self._node(row[0])
                 sh = &c.out[n]
                 sh.node = i
                 sh.cpus = <int32_t>_number(row[1], 0, MAX_COUNT, "CPUs")
                 sh.mem = _number(row[2], 0, <int64_t>1 << 50, "memory")
                 sh.mask = _mask(row[3], "GPU bitmap")
-                sh.tasks = <int32_t>_number(row[4], 0, MAX_COUNT, "tasks") if len(row) == 5 else 0
+                sh.tasks = <int32_t>_number(row[4], 0, MAX_COUNT, "tasks") if len(row) > 4 else 0
+                sh.cut = 0
+                if len(row) == 6 and c.dmap[i] and len(row[5]) == c.maps[c.dmap[i]].n:
+                    sh.cut = 1
+                    memset(sh.cores, 0, sizeof(sh.cores))
+                    for g in range(<int>len(row[5])):
+                        sh.cores[g] = <int16_t>_number(row[5][g], 0, 32767, "cores")
                 sh.gpus = gs_pop(sh.mask)
                 sh.milli = milli
                 if milli and sh.gpus != 1:
@@ -77,6 +85,39 @@ cdef class _Allocations(_Windows):
         if take(c, k, c.out, n, until, resv):
             raise MemoryError
         self._check()
+
+    def allocation_cores(self, key):
+        """(node, cores in each domain) of each node it still holds that has several; in the order
+        of allocation()."""
+        cdef int32_t p
+        cdef int d
+        self._enter()
+        rows = []
+        p = self.c.allocs[self._alloc(key)].first
+        while p >= 0:
+            if self.c.dmap[self.c.pieces[p].share.node]:
+                n = self.c.maps[self.c.dmap[self.c.pieces[p].share.node]].n
+                rows.append((
+                    self.c.pieces[p].share.node,
+                    tuple([self.c.pieces[p].share.cores[d] for d in range(<int>n)]),
+                ))
+            p = self.c.pieces[p].next
+        return tuple(rows)
+
+    def set_cores(self, node, cores):
+        """How many cores of each of its domains are in use: said once after a node's domains changed
+        while jobs hold some of it."""
+        cdef int i, d
+        self._enter()
+        i = self._node(node)
+        used = [_number(n, 0, 32767, "cores") for n in cores]
+        if self.c.dmap[i] == 0:
+            return
+        if len(used) != self.c.maps[self.c.dmap[i]].n:
+            raise ValueError(f"cores of {len(used)} domains of node {node}")
+        for d in range(<int>len(used)):
+            self.c.dom_used[<size_t>i * MAX_DOMS + <size_t>d] = <int16_t>used[d]
+        index_move(&self.c, &self.c.now, i)
 
     def release(self, key):
         """Free all that `key` holds. Cost: its nodes."""

@@ -126,19 +126,64 @@ cdef class _Nodes(_Cluster):
                 self.c.pieces_of[k] = WHOLE
         return 0
 
+    cdef int _map(self, object domains, object near) except -1:
+        """The number of the way in which cores and GPUs of a node lie."""
+        cdef Cluster* c = &self.c
+        cdef DomMap* m
+        cdef DomMap* bigger
+        cdef int d, g
+        rows = tuple([
+            (_number(socket, 0, MAX_DOMS - 1, "socket"), _number(cores, 0, 32767, "cores"))
+            for socket, cores in domains
+        ])
+        if len(rows) < 2:
+            return 0
+        if len(rows) > MAX_DOMS:
+            raise ValueError(f"{len(rows)} domains of cores in a node: more than {MAX_DOMS}")
+        masks = tuple([_number(mask, 0, (1 << len(rows)) - 1, "domains near a GPU")
+                       for mask in near])
+        if len(masks) > MAX_GPUS:
+            raise ValueError(f"cores near {len(masks)} GPUs in a node: more than {MAX_GPUS}")
+        known = self._maps.get((rows, masks))
+        if known is not None:
+            return known
+        if c.n_maps >= MAX_MAPS:
+            raise ValueError(f"more than {MAX_MAPS} ways in which cores lie in a node")
+        if c.dom_used == NULL:
+            c.dom_used = <int16_t*>calloc(<size_t>c.n * MAX_DOMS, sizeof(int16_t))
+            if c.dom_used == NULL:
+                raise MemoryError
+        bigger = <DomMap*>realloc(c.maps, (<size_t>c.n_maps + 1) * sizeof(DomMap))
+        if bigger == NULL:
+            raise MemoryError
+        c.maps = bigger
+        m = &c.maps[c.n_maps]
+        memset(m, 0, sizeof(DomMap))
+        m.n = <int>len(rows)
+        m.n_sockets = max(socket for socket, _ in rows) + 1
+        m.every = (<uint32_t>1 << m.n) - 1
+        for d in range(m.n):
+            m.of_socket[rows[d][0]] |= <uint32_t>1 << d
+            m.cores[d] = rows[d][1]
+        for g in range(MAX_GPUS):
+            m.near[g] = masks[g] if g < <int>len(masks) and masks[g] else m.every
+        self._maps[rows, masks] = c.n_maps
+        c.n_maps += 1
+        return c.n_maps - 1
+
     def set_node(self, node, *, cls=0, cpus, mem_mb, gpu_type_masks=(), gpu_ok_mask=None,
                  usable=True, partitions=0, features=0, weight=1, threads=1, gpu_parts=None,
-                 sockets=1, cores_per_socket=0):
+                 sockets=1, cores_per_socket=0, domains=(), near=()):
         """Describe a node; what runs on it stays allocated, also beyond its new size.
 
         cls: its link class (0: no GPUs); gpu_type_masks: (type, bitmap) pairs; gpu_ok_mask: the
         healthy GPUs (all by default); partitions, features: bitmaps of up to 256 bits; weight:
         lower is preferred; threads: CPUs per core, allocated together; gpu_parts: (kind, number) of
         the parts of each GPU; sockets, cores_per_socket (0: from the others): what requests may
-        demand at least. Cost: constant, but a new weight orders all nodes anew at the next decision.
+        demand at least; domains: (socket, cores) each; near: bitmaps of domains near each GPU. Cost: constant, but a new weight orders all nodes anew at the next decision.
         """
         cdef Cluster* c = &self.c
-        cdef int i, layout, k, n_cpus, n_threads, n_sockets, n_cores, changed
+        cdef int i, layout, k, n_cpus, n_threads, n_sockets, n_cores, changed, dmap
         cdef int64_t mem, w
         cdef uint64_t every = 0, ok, m
         cdef uint64_t parts[BIT_WORDS]
@@ -154,6 +199,7 @@ cdef class _Nodes(_Cluster):
         n_cores = <int>_number(cores_per_socket, 0, 1000000, "cores per socket")
         if n_cores == 0:
             n_cores = n_cpus // n_threads // n_sockets
+        dmap = self._map(domains, near)
         mem = _number(mem_mb, 0, <int64_t>1 << 50, "memory")
         w = _number(weight, 0, <int64_t>1 << 62, "weight")
         pairs = [(kind, mask) for kind, mask in gpu_type_masks]
@@ -166,7 +212,7 @@ cdef class _Nodes(_Cluster):
         changed = (
             c.cls[i] != k or c.layout[i] != layout or c.cpus[i] != n_cpus or c.mem[i] != mem
             or c.threads[i] != n_threads or c.all[i] != every
-            or c.sockets[i] != n_sockets or c.per_socket[i] != n_cores
+            or c.dmap[i] != dmap or c.sockets[i] != n_sockets or c.per_socket[i] != n_cores
         )
         for k in range(BIT_WORDS):
             changed = changed or c.parts[i * BIT_WORDS + k] != parts[k]
@@ -183,6 +229,7 @@ cdef class _Nodes(_Cluster):
         c.layout[i] = layout
         c.cpus[i] = n_cpus
         c.threads[i] = n_threads
+        c.dmap[i] = dmap
         c.sockets[i] = n_sockets
         c.per_socket[i] = n_cores
         c.mem[i] = mem

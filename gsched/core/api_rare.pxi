@@ -61,7 +61,8 @@ cdef class _Rarities(_Nodes):
         self._filter_keys[i] = None
         self._free_filters.append(i)
 
-    cdef object _demands(self, object kinds, object per_core, object per_gpu, object variants):
+    cdef object _demands(self, object kinds, object per_core, object per_gpu, object variants,
+                        object per_socket, object gpus_socket, object sockets, object bind):
         """The rare demands in one normal form, None without any."""
         cdef uint64_t words[BIT_WORDS]
         rows = []
@@ -93,12 +94,16 @@ cdef class _Rarities(_Nodes):
             _number(per_core, 0, MAX_COUNT, "ntasks_per_core"),
             _number(per_gpu, 0, MAX_COUNT, "ntasks_per_gpu"),
             tuple(sets),
+            _number(per_socket, 0, MAX_COUNT, "ntasks_per_socket"),
+            _number(gpus_socket, 0, MAX_GPUS, "gpus_per_socket"),
+            _number(sockets if gpus_socket else 0, 0, 1024, "min_sockets"),
+            _number(bind, 0, 2, "gpu_binding"),
         )
         return found if any(found) else None
 
     cdef int _check_demands(self, Req* r, tuple demands) except -1:
         """ValueError where they contradict the rest of the request."""
-        kinds, _, per_gpu, variants = demands
+        kinds, _, per_gpu, variants, _, gpus_socket, sockets, _ = demands
         if kinds:
             if r.gtype >= 0 or r.milli or r.island:
                 raise ValueError(
@@ -109,6 +114,12 @@ cdef class _Rarities(_Nodes):
             ):
                 if sum([row[place_] for row in kinds]) != asked:
                     raise ValueError(f"gpus_{name} {asked} is not the sum over the types")
+        if gpus_socket and (kinds or r.gpn != gpus_socket * max(1, sockets) or r.gpt or r.milli
+                            or r.island):
+            raise ValueError(
+                f"gpus_per_socket {gpus_socket} of {sockets} sockets needs gpus_per_node to be their "
+                "product, and no other form"
+            )
         if per_gpu and (not r.gtotal or r.ntasks != r.gtotal * per_gpu):
             raise ValueError(
                 f"ntasks_per_gpu {per_gpu} needs gpus_total, and ntasks for each of them"
@@ -125,12 +136,13 @@ cdef class _Rarities(_Nodes):
         cdef int k, j, a
         if x == NULL:
             raise MemoryError
-        kinds, per_core, per_gpu, variants = demands
+        kinds, per_core, per_gpu, variants, per_socket, gpus_socket, sockets, bind = demands
         try:
             x.n_kinds = <int>len(kinds)
             for k in range(x.n_kinds):
                 x.kind[k], x.gpn[k], x.gpt[k], x.gtotal[k] = kinds[k]
-            x.per_core, x.per_gpu = per_core, per_gpu
+            x.per_core, x.per_gpu, x.per_socket = per_core, per_gpu, per_socket
+            x.gpus_socket, x.n_sockets, x.bind = gpus_socket, max(1, sockets), bind
             if kinds:
                 x.deal = <int32_t*>calloc(<size_t>self.c.n * MAX_KINDS, sizeof(int32_t))
                 if x.deal == NULL:

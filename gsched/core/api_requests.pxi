@@ -109,8 +109,8 @@ cdef class _Requests(_Topology):
                 gpu_milli=0, gpu_kind=0, one_shared=False, policy=0, gpu_kinds=(),
                 ntasks_per_core=0, ntasks_per_gpu=0, min_sockets=0, min_cores_per_socket=0,
                 min_threads=0, variants=(), switches=0, segment=0, contiguous=False,
-                spread=False, use_min_nodes=False,
-                reservation=-1):
+                spread=False, use_min_nodes=False, reservation=-1, ntasks_per_socket=0,
+                gpus_per_socket=0, gpu_binding=0):
         """The number of the request class with this content, one reference more.
 
         See _core.pyi for each field. Cost: constant, and a bitmap of nodes for each different
@@ -171,7 +171,8 @@ cdef class _Requests(_Topology):
             _number(min_cores_per_socket, 0, 1000000, "min_cores_per_socket"),
             _number(min_threads, 0, 1024, "min_threads"),
         )
-        demands = self._demands(gpu_kinds, ntasks_per_core, ntasks_per_gpu, variants)
+        demands = self._demands(gpu_kinds, ntasks_per_core, ntasks_per_gpu, variants,
+                                ntasks_per_socket, gpus_per_socket, min_sockets, gpu_binding)
         if demands is not None:
             self._check_demands(&r, demands)
         r.gpu = 1 if r.gpn or r.gpt or r.gtotal else 0

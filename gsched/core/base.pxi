@@ -1,7 +1,7 @@
 # Small C helpers: bits, growable buffers, a hash map from keys to slots.
 
 from libc.stdint cimport (
-    INT64_MAX, int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
+    INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
 )
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset

@@ -223,6 +223,9 @@ cdef int nodes_copy(Cluster* c) noexcept nogil:
     bad |= dup(<void**>&c.threads, n, n, sizeof(int32_t))
     bad |= dup(<void**>&c.sockets, n, n, sizeof(int32_t))
     bad |= dup(<void**>&c.per_socket, n, n, sizeof(int32_t))
+    bad |= dup(<void**>&c.dmap, n, n, sizeof(int32_t))
+    bad |= dup(<void**>&c.maps, c.n_maps, c.n_maps, sizeof(DomMap))
+    bad |= dup(<void**>&c.dom_used, n * MAX_DOMS, n * MAX_DOMS, sizeof(int16_t))
     bad |= dup(<void**>&c.mem, n, n, sizeof(int64_t))
     bad |= dup(<void**>&c.weight, n, n, sizeof(int64_t))
     bad |= dup(<void**>&c.all, n, n, sizeof(uint64_t))
@@ -379,6 +382,7 @@ cdef int adopt_plan(Cluster* c, Cluster* plan) noexcept nogil:
         piece = plan.allocs[a].first
         while piece >= 0:
             c.out[n] = plan.pieces[piece].share
+            c.out[n].cut = 0
             n += 1
             piece = plan.pieces[piece].next
         limit = c.q_limit[slot]

@@ -11,6 +11,7 @@ cdef enum:
     W_GPU_TYPE
     W_GPUS_TOTAL
     W_ISLAND_TOTAL
+    W_NEAR_TOTAL
     # not now
     W_STATE
     W_BUSY
@@ -18,6 +19,7 @@ cdef enum:
     W_MEMORY
     W_GPUS
     W_ISLAND
+    W_NEAR
     W_RESERVED
     W_WINDOW
     WHYS
@@ -91,6 +93,18 @@ cdef void lacks(Cluster* c, Req* r, Need* need, int i, int64_t cpus, int64_t mem
         no_island[0] = largest_island(&c.links[c.cls[i]], mask) < need.g
 
 
+cdef int near_lacks(Cluster* c, State* s, Req* r, Need* need, int i, int64_t cpus, int64_t mem,
+                    uint64_t gpus) noexcept nogil:
+    """Whether cores near GPUs, or by socket, are what is missing."""
+    cdef Fit f
+    if not near_wanted(r):
+        return 0
+    f.cpus = cpus
+    f.mem = mem
+    f.mask = gpus & type_mask(c, r, i)
+    return not near_holds(c, s, r, i, &f, need.t, need.g)
+
+
 cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
                       int64_t end) noexcept nogil:
     """What node i lacks, as bits by the numbers above; 0: nothing. Excluded nodes are marked."""
@@ -112,6 +126,8 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
     if no_cpus or no_mem or no_type or no_gpus or no_island:
         return (no_cpus << W_CPUS_TOTAL | no_mem << W_MEMORY_TOTAL | no_type << W_GPU_TYPE
                 | no_gpus << W_GPUS_TOTAL | no_island << W_ISLAND_TOTAL)
+    if near_lacks(c, NULL, r, need, i, c.cpus[i], c.mem[i], c.all[i]):
+        return 1 << W_NEAR_TOTAL
     if not s.usable[i]:
         return 1 << W_STATE
     lacks(c, r, need, i, s.cpus[i], s.mem[i], pool(c, s, r, i),
@@ -121,6 +137,8 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
     if no_cpus or no_mem or no_gpus or no_island:
         return (no_cpus << W_CPUS | no_mem << W_MEMORY | no_gpus << W_GPUS
                 | no_island << W_ISLAND)
+    if near_lacks(c, s, r, need, i, s.cpus[i], s.mem[i], pool(c, s, r, i)):
+        return 1 << W_NEAR
     if c.w_on:
         cpus = s.cpus[i]
         free_ = pool(c, s, r, i)

@@ -4,6 +4,8 @@ cdef struct Fit:
     int64_t t                # most tasks that the node can hold
     int64_t g                # most GPUs that it can give (requests for GPUs in all)
     uint64_t mask            # GPUs to choose from
+    int64_t cpus             # beside what is reserved
+    int64_t mem
 
 
 cdef inline uint64_t pool(Cluster* c, State* s, Req* r, int i) noexcept nogil:
@@ -69,11 +71,20 @@ cdef inline int fit_in(Cluster* c, Req* r, int i, int64_t cpus, int64_t mem, uin
     o.t = t if r.ntasks else r.tmin
     o.g = g
     o.mask = mask
+    o.cpus = cpus
+    o.mem = mem
     return 1
 
 
-cdef int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept nogil:
+cdef inline int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept nogil:
     """The same for what node i has free in s; `end` > 0: reservations before it are respected."""
+    if not fit_counts(c, s, r, i, end, o):
+        return 0
+    return r.rare == NULL or near_fit(c, s, r, i, o)
+
+
+cdef int fit_counts(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept nogil:
+    """fit() by numbers, wherever the cores lie."""
     cdef int64_t cpus = s.cpus[i], mem = s.mem[i]
     cdef uint64_t mask = 0
     cdef int gfree = 0, k, hit = 0
@@ -169,6 +180,7 @@ cdef void share_out(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t, int6
     o.tasks = <int32_t>t
     o.cpus = <int32_t>(cores * c.threads[i])
     o.mask = 0
+    o.cut = 0
     o.milli = r.milli
     if r.milli:
         o.mask = best_share(c, s, r, i, f.mask, o.cpus)
@@ -180,6 +192,10 @@ cdef void share_out(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t, int6
         o.mask = kinds_gpus(c, r, i, f.mask, g, deal)
     else:
         o.mask = whole_gpus(c, r, i, f.mask, g)
+    if c.dmap[i] and not r.excl and not r.milli:
+        o.mask = near_prefer(c, s, r, i, f.mask, o.mask, cores, deal)
+        if r.rare != NULL and r.rare.bind == 2 and (s == &c.now or c.near_now):
+            near_anywhere(c, o)
     o.gpus = gs_pop(o.mask)
     if r.mem_cpu > 0:
         o.mem = r.mem_cpu * cores * usable_threads(c, r, i)
@@ -427,7 +443,8 @@ cdef int finish(Cluster* c, State* s, Req* r, int64_t end, int n) noexcept nogil
     for i in range(n):
         j = c.cand[i]
         left = n - 1 - i
-        fit(c, s, r, j, end, &f)
+        if not fit(c, s, r, j, end, &f):
+            return 0
         if r.spread and r.ntasks:
             t = c.cand_t[i]
         elif r.ntasks:
@@ -446,6 +463,8 @@ cdef int finish(Cluster* c, State* s, Req* r, int64_t end, int n) noexcept nogil
         if r.rare != NULL:
             rare_shares(r, i, &t, &g)
         share_out(c, s, r, j, &f, t, g, dealt(r, i), &c.out[i])
+        if near_wanted(r) and not near_choose(c, s, r, j, &f, t, g, dealt(r, i), &c.out[i]):
+            return 0
     c.n_out = n
     return 1
 

@@ -44,6 +44,7 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
     cdef int64_t until = until_of(c, r.resv, at, at + duration)
     cdef int w, i, k, n = 0, most = c.n
     c.then_is = 0
+    c.near_now = at == c.book.now
     if by_number(r):
         pass
     elif upper == 1 or (r.ntasks == 0 and not r.gtotal and not is_gang(c, r)):
@@ -59,6 +60,8 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
         if not seg_fit(c, r, i, &sum_, 0, 0, &f):
             return 0
         plan_state(c, s, i, &sum_)
+        if r.rare != NULL and not near_fit(c, s, r, i, &f):
+            return 0
         t_in += f.t
         g_in += f.g
     if n < most:
@@ -80,6 +83,10 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
             if not seg_fit(c, r, i, &sum_, need_t, need_g, &f):
                 continue
             plan_state(c, s, i, &sum_)
+            if r.rare != NULL and not near_fit(c, s, r, i, &f):
+                continue
+            if f.t < need_t or f.g < need_g:
+                continue
             c.cand[n] = i
             c.cand_t[n] = <int32_t>f.t
             c.cand_g[n] = <int32_t>f.g
@@ -260,9 +267,11 @@ cdef int64_t plan_search(Cluster* c, Req* r, int64_t duration, int first) noexce
                 at = e
                 continue
             at = e
-        if plan_variant(c, r, at, duration, lower, upper, want, keep, need_t, need_g):
-            ok = 1
+        ok = plan_variant(c, r, at, duration, lower, upper, want, keep, need_t, need_g)
+        c.near_now = 0
+        if ok:
             break
+        ok = -1
         tries += 1
         e = next_event(c, r, at)
         if e == FOREVER:
@@ -408,7 +417,7 @@ cdef int plan_job(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexc
         return -1
     if c.q_old[slot] >= 0:
         h = &b.old[c.q_old[slot]]
-        if at < 0 or at >= h.at:
+        if (at < 0 or at >= h.at) and not near_wanted(r):
             # What it was promised is still there.
             at = h.at
             c.n_out = h.n
@@ -440,6 +449,7 @@ cdef int plan_keep(Cluster* c, int32_t slot, int64_t at, int64_t duration, int l
     h.n = c.n_out
     h.fresh = 1
     memcpy(&c.planned[h.first], c.out, <size_t>c.n_out * sizeof(Share))
+    near_forget(&c.planned[h.first], c.n_out)
     c.n_planned += c.n_out
     c.n_heads += 1
     for k in range(c.n_out if lay else 0):

@@ -133,6 +133,7 @@ cdef int quick_again(Cluster* c, int32_t slot, int k) noexcept nogil:
     if grow(<void**>&b.shares, &b.shares_cap, b.n_shares + c.n_out, sizeof(Share)):
         return -1
     memcpy(&b.shares[b.n_shares], c.out, <size_t>c.n_out * sizeof(Share))
+    near_forget(&b.shares[b.n_shares], c.n_out)
     h.at = at
     h.until = until_of(c, c.reqs[h.req].resv, at,
                        at + (c.q_limit[slot] if c.q_limit[slot] else YEAR))
@@ -209,7 +210,7 @@ cdef int quick_job(Cluster* c, int32_t slot, int64_t now, int64_t duration,
         fits = place(c, &c.now, r, end)
         if not fits and not c.now.failed:
             by_plan = c.cut and place(c, &c.now, r, 0)
-        if not fits and old >= 0 and b.old[old].at == now:
+        if not fits and old >= 0 and b.old[old].at == now and not near_wanted(r):
             # Its time has come: what was kept for it is there.
             h = &b.old[old]
             c.n_out = h.n

@@ -281,7 +281,7 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     map_free(&c.by_key)
     map_free(&c.q_by_key)
     free(c.cls); free(c.layout); free(c.cpus); free(c.threads); free(c.mem); free(c.weight)
-    free(c.sockets); free(c.per_socket)
+    free(c.sockets); free(c.per_socket); free(c.dmap); free(c.maps); free(c.dom_used)
     free(c.pieces_of); free(c.all); free(c.ok); free(c.used); free(c.parts); free(c.feats)
     free(c.rank); free(c.node_of); free(c.links); free(c.layouts); free(c.mixed)
     free(c.pieces); free(c.allocs); free(c.filters); free(c.reqs); free(c.out)
@@ -311,6 +311,8 @@ cdef int cluster_init(Cluster* c, int n) noexcept nogil:
     c.cpus = <int32_t*>calloc(m, sizeof(int32_t))
     c.threads = <int32_t*>calloc(m, sizeof(int32_t))
     c.sockets = <int32_t*>calloc(m, sizeof(int32_t))
+    c.dmap = <int32_t*>calloc(m, sizeof(int32_t))
+    c.maps = <DomMap*>calloc(1, sizeof(DomMap))
     c.per_socket = <int32_t*>calloc(m, sizeof(int32_t))
     c.mem = <int64_t*>calloc(m, sizeof(int64_t))
     c.weight = <int64_t*>calloc(m, sizeof(int64_t))
@@ -334,7 +336,7 @@ cdef int cluster_init(Cluster* c, int n) noexcept nogil:
     c.mark = <uint8_t*>calloc(m, 1)
     c.con_head = <int32_t*>malloc(m * sizeof(int32_t))
     if (c.cls == NULL or c.layout == NULL or c.cpus == NULL or c.threads == NULL or c.mem == NULL
-            or c.sockets == NULL or c.per_socket == NULL
+            or c.sockets == NULL or c.per_socket == NULL or c.dmap == NULL or c.maps == NULL
             or c.weight == NULL or c.all == NULL or c.ok == NULL or c.used == NULL
             or c.parts == NULL or c.feats == NULL or c.rank == NULL or c.node_of == NULL
             or c.links == NULL or c.layouts == NULL or c.mixed == NULL or c.out == NULL
@@ -349,6 +351,10 @@ cdef int cluster_init(Cluster* c, int n) noexcept nogil:
     if links_init(&c.links[0], 0, NULL, NULL):
         return -1
     c.n_links = 1
+    c.n_maps = c.maps[0].n = c.maps[0].n_sockets = 1
+    c.maps[0].every = c.maps[0].of_socket[0] = 1
+    for i in range(MAX_GPUS):
+        c.maps[0].near[i] = 1
     for i in range(n):
         c.threads[i] = 1
     return 0

@@ -28,6 +28,8 @@ cdef struct Share:
     int64_t mem
     uint64_t mask
     int32_t milli            # > 0: so many parts of the one GPU of mask; 0: all of the mask
+    int32_t cut              # the cores are chosen
+    int16_t cores[MAX_DOMS]  # by domain, where its node has several
 
 cdef struct Piece:
     Share share
@@ -287,6 +289,11 @@ cdef struct Cluster:
     int32_t* threads
     int32_t* sockets
     int32_t* per_socket      # cores
+    int32_t* dmap            # which of maps; 0: one domain
+    DomMap* maps
+    int n_maps
+    int16_t* dom_used        # [node * MAX_DOMS + domain] cores in use; NULL: no node has several
+    int near_now             # `then` is of now: cores by domain are known
     int64_t* mem
     int64_t* weight
     uint64_t* all            # its GPUs

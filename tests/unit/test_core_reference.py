@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_rare_support import rare
+from core_rare_support import domains, rare
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +30,7 @@ MACHINES: list[tuple[list[list[int]], list[int]]] = [
     (PCIE4, [0, 0, 1, 1]),
     (DGX1, [0] * 4 + [1] * 4),
 ]
-SLOW = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 Both = tuple[_core.Core, _reference.Core]
 
@@ -77,6 +77,8 @@ def nodes(draw: st.DrawFn) -> dict[str, Any]:
         )
     if "sockets" in odd:
         out["sockets"] = 2
+    if draw(st.integers(0, 2)) == 0:
+        domains(draw, out, size)
     return out
 
 
@@ -158,7 +160,7 @@ def requests(draw: st.DrawFn, n_nodes: int, *, joint: bool = True) -> dict[str, 
         out["policy"] = draw(st.sampled_from([0, 0, 0, 1, 2, 3, 4, 5, 6]))
         out.pop("one_island", None)
         odd -= {"exclusive"}
-    if draw(st.integers(0, 2)) == 0:
+    if draw(st.integers(0, 1)) == 0:
         rare(draw, out)
     if "exclusive" in odd:
         out["exclusive"] = True
