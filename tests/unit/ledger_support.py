@@ -47,6 +47,8 @@ class Bench:
         self.now = 1_000_000.0
         self._ids = itertools.count(1)
         self.sent: dict[str, list[Order]] = {}
+        #: what was told to the view last, by table and key
+        self.view: dict[object, object] = {}
         self.apply(TakeOver())
         if register:
             for name in self.config.nodes:
@@ -55,6 +57,7 @@ class Bench:
     def apply(self, command: object) -> Outcome:
         out = self.led.apply(command, self.now)  # type: ignore[arg-type]
         check(self.led)
+        self.view.update(out.view)
         for node, orders in out.orders.items():
             self.sent.setdefault(node, []).extend(orders)
         return out
@@ -125,9 +128,9 @@ class Bench:
         return self.apply(Start(run_pass(self.led, self.now)))
 
     def verdict(self, job: Job) -> str:
-        """The reason word that the next pass gives."""
-        out = self.schedule()
-        verdict = out.view.get(("verdict", job.id.to_bytes(8, "big")))
+        """The reason word after the next pass: a verdict is told only when it changes."""
+        self.schedule()
+        verdict = self.view.get(("verdict", job.id.to_bytes(8, "big")))
         return verdict.reason if verdict is not None else ""  # type: ignore[union-attr]
 
 
