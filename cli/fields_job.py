@@ -260,7 +260,7 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
             F("n", ("ReqNodes",), "REQ_NODES", lambda v: _names(v.job.spec.shape.nodelist)),
             F("", ("ReqSwitch",), "REQ_SWITCH", lambda v: str(v.job.spec.switches)),
             F("", ("Requeue",), "REQUEUE", lambda v: str(int(v.job.spec.requeue is not False))),
-            F("v", ("Reservation",), "RESERVATION", lambda v: or_null(v.job.spec.reservation)),
+            F("v", ("Reservation",), "RESERVATION", lambda v: or_null(v.reservation)),
             F("", ("ResizeTime",), "RESIZE_TIME", lambda v: "N/A"),
             F("", ("RestartCnt",), "RESTART_COUNT", lambda v: str(v.job.restarts)),
             F("Y", ("SchedNodes",), "SCHEDNODES", lambda v: or_null(v.expected_nodes)),

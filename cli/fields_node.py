@@ -62,6 +62,10 @@ def _first(read: Callable[[NodeView], str], none: str = "") -> Callable[[Row], s
     return lambda row: read(row.nodes[0]) if row.nodes else none
 
 
+def _reservation(node: NodeView) -> str:
+    return node.reservation.name if node.reservation is not None else ""
+
+
 def _least(read: Callable[[NodeView], int]) -> Callable[[Row], str]:
     """The smallest value, with "+" where some node has more."""
 
@@ -260,7 +264,7 @@ def node_table(env: Mapping[str, str], now: float, config: Config) -> Table[Row]
                 lambda r: r.part.priority_tier,
             ),
             F("E", ("Reason",), "REASON", _first(_reason, "none")),
-            F("i", ("Reservation",), "RESERVATION", lambda r: ""),
+            F("i", ("Reservation",), "RESERVATION", _first(_reservation)),
             F("r", ("Root",), "ROOT", lambda r: "yes" if r.part.root_only else "no"),
             F("s", ("Size",), "JOB_SIZE", _job_size, lambda r: r.part.max_nodes or 1 << 32),
             F(

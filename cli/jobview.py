@@ -10,6 +10,7 @@ from gsched.hostlist import compress, count
 from gsched.model.job import Job, NodeAlloc
 from gsched.model.node import Verdict
 from gsched.model.states import Hold, JobState, Phase
+from gsched.reserve import is_deleted
 from gsched_cli.text import megabytes
 
 #: ends whose explanation takes the place of the node list in NODELIST(REASON)
@@ -119,7 +120,20 @@ class JobView:
             return "COMPLETING"
         if self.job.configuring:
             return "CONFIGURING"
+        if self._bereft:
+            return "RESV_DEL_HOLD"
         return self.job.state.name
+
+    @property
+    def _bereft(self) -> bool:
+        """Held because its reservation is gone."""
+        job = self.job
+        return job.state is JobState.PENDING and bool(job.held) and is_deleted(job.reason)
+
+    @property
+    def reservation(self) -> str:
+        """The advance reservation that it is in, or those that it asks for."""
+        return self.job.reservation or self.job.spec.reservation
 
     @property
     def state_compact(self) -> str:
@@ -127,7 +141,7 @@ class JobView:
             return "CG"
         if self.job.configuring:
             return "CF"
-        return self.job.state.compact
+        return "RD" if self._bereft else self.job.state.compact
 
     @property
     def active(self) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 from gsched import gpushare
 from gsched.config import Config, NodeConfig
 from gsched.model.node import Node, NodeUse
+from gsched.model.reservation import Reservation
 from gsched.model.states import NodeFlag
 from gsched_cli.jobview import cpu_id_text
 from gsched_cli.text import megabytes
@@ -25,10 +28,19 @@ _COMPACT = {
     "FAIL": "fail",
     "FAILING": "failg",
     "ALLOCATED+": "alloc+",
+    "MAINT": "maint",
+    "RESERVED": "resv",
 }
 #: Slurm's numbers, which decide the order of states in `sinfo`
 _BASE_RANK = {"UNKNOWN": 0, "DOWN": 1, "IDLE": 2, "ALLOCATED": 3, "MIXED": 5, "FUTURE": 6}
-_FLAG_RANK = {"DRAIN": 0x200, "COMPLETING": 0x400, "NOT_RESPONDING": 0x800, "FAIL": 0x2000}
+_FLAG_RANK = {
+    "RESERVED": 0x20,
+    "DRAIN": 0x200,
+    "COMPLETING": 0x400,
+    "NOT_RESPONDING": 0x800,
+    "FAIL": 0x2000,
+    "MAINTENANCE": 0x8000,
+}
 
 
 def _as_changed(conf: NodeConfig, node: Node) -> NodeConfig:
@@ -44,7 +56,7 @@ def _as_changed(conf: NodeConfig, node: Node) -> NodeConfig:
 class NodeView:
     """A node as users see it."""
 
-    __slots__ = ("base", "conf", "flags", "node", "parts", "use")
+    __slots__ = ("base", "conf", "flags", "node", "parts", "reservation", "use")
 
     def __init__(
         self,
@@ -52,6 +64,7 @@ class NodeView:
         node: Node | None,
         use: NodeUse | None,
         parts: list[gpushare.Parts] | None = None,
+        kept: Reservation | None = None,
     ) -> None:
         self.node = node if node is not None else Node(conf.name)
         #: its line, and what an administrator said since
@@ -59,6 +72,8 @@ class NodeView:
         self.use = use if use is not None else NodeUse(conf.name)
         #: the parts of each GPU, None where they have none
         self.parts = parts
+        #: the advance reservation that has all of it now
+        self.reservation = kept
         #: base state in Slurm's capitals
         self.base = self._base()
         #: what is said beside it, in the order Slurm lists it
@@ -86,6 +101,10 @@ class NodeView:
             found.append("DRAIN")
         if flags & NodeFlag.FAIL:
             found.append("FAIL")
+        if self.reservation is not None:
+            if self.reservation.maintenance:
+                found.append("MAINTENANCE")
+            found.append("RESERVED")
         if flags & (NodeFlag.NOT_RESPONDING | NodeFlag.UNKNOWN) and self.base != "FUTURE":
             found.append("NOT_RESPONDING")
         return tuple(found)
@@ -111,11 +130,15 @@ class NodeView:
                 return "COMPLETING"
             if self.base == "ALLOCATED":
                 return "ALLOCATED+"
+        if self.base == "IDLE" and self.reservation is not None:
+            return "MAINT" if self.reservation.maintenance else "RESERVED"
         return self.base
 
     @property
     def _suffix(self) -> str:
-        return "" if self.responding else "*"
+        if not self.responding:
+            return "*"
+        return "$" if "MAINTENANCE" in self.flags and self._word != "MAINT" else ""
 
     @property
     def responding(self) -> bool:
@@ -159,6 +182,8 @@ class NodeView:
             "FAIL": "FAIL" in flags,
             "FAILING": "FAIL" in flags and busy,
             "NO_RESPOND": not self.responding,
+            "RESV": "RESERVED" in flags,
+            "MAINT": "MAINTENANCE" in flags,
         }
         return answers.get(word, False)
 
@@ -289,17 +314,32 @@ def _gpu_parts(total: int, types: dict[str, int]) -> list[str]:
     return [f"gres/gpu={total}"] + [f"gres/gpu:{k}={n}" for k, n in sorted(types.items()) if k]
 
 
+def held_nodes(reservations: Iterable[Reservation], now: float) -> dict[str, Reservation]:
+    """Nodes that advance reservations have whole now; a maintenance before others."""
+    found: dict[str, Reservation] = {}
+    for resv in reservations:
+        for share in resv.nodes if resv.active(now) else ():
+            if share.cpus < 0 and (share.node not in found or resv.maintenance):
+                found[share.node] = resv
+    return found
+
+
 def node_views(
-    config: Config, nodes: list[Node], use: list[NodeUse], future: bool = False
+    config: Config,
+    nodes: list[Node],
+    use: list[NodeUse],
+    future: bool = False,
+    kept: Mapping[str, Reservation] | None = None,
 ) -> list[NodeView]:
-    """The configured nodes in the order of the file; nodes for later only with `future`."""
+    """The configured nodes in the order of the file; nodes for later only with `future`. kept: see
+    held_nodes()."""
     records = {node.name: node for node in nodes}
     used = {item.name: item for item in use}
     views = []
     for name, conf in config.nodes.items():
         node = records.get(name)
         parts = gpushare.parts(config, name, node.gpus if node is not None else ())
-        views.append(NodeView(conf, node, used.get(name), parts))
+        views.append(NodeView(conf, node, used.get(name), parts, (kept or {}).get(name)))
     return [view for view in views if future or view.base != "FUTURE"]
 
 

@@ -255,8 +255,12 @@ def _change(session: _Session, keyword: str, rest: list[str]) -> int:
     if keyword == "update":
         return change.update(rest, streams, reader)
     if keyword in ("create", "delete"):
-        from gsched_cli import scontrol_partition
+        from gsched_cli import scontrol_partition, scontrol_reservation
 
+        if scontrol_reservation.meant(rest[:1] if keyword == "delete" else rest):
+            if keyword == "create":
+                return scontrol_reservation.create(rest, streams, reader)
+            return scontrol_reservation.delete(rest, reader)
         verb = scontrol_partition.create if keyword == "create" else scontrol_partition.delete
         return verb(rest, reader)
     if keyword in ("hold", "uhold", "release"):

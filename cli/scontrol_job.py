@@ -75,8 +75,8 @@ def job_lines(view: JobView, env: Mapping[str, str], now: float, detail: int) ->
         f"MinCPUsNode={view.min_cpus_node} {field}={megabytes(mb)} MinTmpDiskNode={disk}",
         f"Features={or_null(shape.features)} DelayBoot={duration(spec.delay_boot)}",
     ]
-    if spec.reservation:
-        lines.append(f"Reservation={spec.reservation}")
+    if view.reservation:
+        lines.append(f"Reservation={view.reservation}")
     lines += [
         f"OverSubscribe={view.oversubscribe} Exclusive={view.exclusive} "
         f"Contiguous={int(shape.contiguous)} Licenses={or_null(spec.licenses)} "

@@ -46,8 +46,6 @@ def create(words: Sequence[str], reader: Reader) -> int:
     """`create partitionname=NAME KEY=VALUE ...`."""
     name = name_of(words)
     if not name:
-        if words and words[0].lower().startswith("reservation"):
-            raise Stop(1, f"{NAME}: error: reservations are not available\n")
         raise Stop(
             1,
             "No valid entity in create command\n"

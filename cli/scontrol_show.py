@@ -85,15 +85,14 @@ def show(
         return _steps(what, env, reader, layout, streams)
     if kind == "topology":
         return _topology(what, env, reader, streams)
+    if kind == "reservation":
+        return _reservations(what, env, reader, layout, streams)
     if kind == "licenses":
         return _licenses(what, reader, streams, one_line)
     texts = {
         "aliases": "",
         "daemons": "slurmctld \n",
-        "reservation": "No reservations in the system\n",
     }
-    if kind == "reservation" and what is not None:
-        raise Stop(1, f"Reservation {what} not found\n")
     if kind == "aliases" and what is not None:
         streams.stdout.write(f"{what}\n")
     streams.stdout.write(texts.get(kind, ""))
@@ -309,13 +308,15 @@ def _nodes(
 ) -> int:
     from gsched.hostlist import HostlistError, expand
     from gsched.wire.messages import NodeQuery
-    from gsched_cli.nodeview import node_views
+    from gsched_cli.nodeview import held_nodes, node_views
     from gsched_cli.scontrol_node import node_lines
 
     rows = asking(lambda: reader.nodes(NodeQuery()), "slurm_load_node error:")
     config = cluster_config(reader, NAME)
     named = what is not None
-    views = {view.name: view for view in node_views(config, rows.nodes, rows.use, future or named)}
+    kept = held_nodes(rows.reservations, reader.now())
+    shown = node_views(config, rows.nodes, rows.use, future or named, kept)
+    views = {view.name: view for view in shown}
     names: Iterable[str] = views
     if what is not None:
         try:
@@ -332,6 +333,27 @@ def _nodes(
         else:
             layout.record(node_lines(view, config, env, now, detail))
     return code
+
+
+def _reservations(
+    what: str | None, env: Mapping[str, str], reader: Reader, layout: Layout, streams: Streams
+) -> int:
+    from gsched.wire.messages import NodeQuery
+    from gsched_cli.scontrol_reservation import lines
+
+    rows = asking(lambda: reader.nodes(NodeQuery()), "slurm_load_reservations error:")
+    config = cluster_config(reader, NAME)
+    found = sorted(rows.reservations, key=lambda each: (each.created, each.name))
+    if what is None and not found:
+        streams.stdout.write("No reservations in the system\n")
+    if what is not None:
+        found = [each for each in found if each.name == what]
+        if not found:
+            streams.stdout.write(f"Reservation {what} not found\n")
+            return 1
+    for each in found:
+        layout.record(lines(each, config, env, reader.now()))
+    return 0
 
 
 def _partitions(

@@ -158,6 +158,10 @@ def update(words: Sequence[str], streams: Streams, reader: Reader) -> int:
                 from gsched_cli import scontrol_partition
 
                 return scontrol_partition.update(value, words, reader)
+            if low.startswith("reservation"):
+                from gsched_cli import scontrol_reservation
+
+                return scontrol_reservation.update(words, streams, reader)
             raise Stop(1, f"slurm_update error: {NOT_SUPPORTED}\n")
     raise Stop(1, NO_ENTITY)
 

@@ -17,7 +17,7 @@ from gsched_cli.fields_node import (
     node_table,
     partition_text,
 )
-from gsched_cli.nodeview import NodeView, node_views
+from gsched_cli.nodeview import NodeView, held_nodes, node_views
 from gsched_cli.sinfo_options import NAME, Wanted, read_options
 from gsched_cli.stop import Stop, again_and_again, asking, cluster_config, own_cluster
 from gsched_cli.text import date_line
@@ -66,10 +66,15 @@ def _report(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Re
     if wanted.iterate or (wanted.wide and wanted.header):
         out.write(date_line(now))
     if wanted.reservations:
-        out.write("No reservations in the system\n")
+        from gsched_cli.scontrol_reservation import table as reservation_table
+
+        found = sorted(rows_of.reservations, key=lambda each: (each.created, each.name))
+        text = reservation_table(found, env, now, wanted.header)
+        out.write(text if found else "No reservations in the system\n")
         return
     config = cluster_config(reader, NAME)
-    nodes = node_views(config, rows_of.nodes, rows_of.use, wanted.future)
+    kept = held_nodes(rows_of.reservations, now)
+    nodes = node_views(config, rows_of.nodes, rows_of.use, wanted.future, kept)
     table = node_table(env, now, config)
     layout = _layout(wanted, table, config, nodes)
     for name in layout.bad:

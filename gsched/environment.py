@@ -356,7 +356,7 @@ def job_variables(job: Job, index: int, config: Config, now: int) -> dict[str, s
     }
     for name, value in (
         ("SLURM_JOB_ACCOUNT", spec.account),
-        ("SLURM_JOB_RESERVATION", spec.reservation),
+        ("SLURM_JOB_RESERVATION", job.reservation or spec.reservation),
         ("SLURM_JOB_DEPENDENCY", spec.dependency),
         ("SLURM_JOB_LICENSES", spec.licenses),
         ("SLURM_DISTRIBUTION", spec.distribution),

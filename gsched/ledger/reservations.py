@@ -212,7 +212,7 @@ def _set(led: Ledger, resv: Reservation, fields: dict[str, str], now: float) -> 
 
 
 def _int(value: str) -> int:
-    if not value.isdecimal() or len(value) > 9:
+    if not value.isascii() or not value.isdecimal() or len(value) > 12:
         raise _Wrong(f"Invalid number: {value}")
     return int(value)
 

@@ -334,3 +334,10 @@ def test_time_beyond_the_end() -> None:
 def test_a_record_says_what_it_keeps() -> None:
     one = Reservation("r", 100, 400)
     assert (one.duration, one.whole, one.active(100), one.active(400)) == (300, True, True, False)
+
+
+def test_times_of_this_century() -> None:
+    b = bench()
+    b.now = 1_796_000_000.0
+    assert make(b, "r", 60, HOUR, nodes="node1") == "r"
+    assert b.led.reservations["r"].start == 1_796_000_060

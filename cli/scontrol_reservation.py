@@ -1,0 +1,318 @@
+"""scontrol's create, update, delete and show of advance reservations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gsched.wire.messages import Done, Refused, UpdateReservation
+from gsched_cli.common import Reader, Streams
+from gsched_cli.stop import UNREACHABLE, Stop
+
+if TYPE_CHECKING:
+    from gsched.config import Config
+    from gsched.model import Reservation
+
+NAME = "scontrol"
+_ENTITY = ("reservationname", "reservation")
+#: keys, and how few letters of each are enough
+_KEYS = {
+    "starttime": 1,
+    "endtime": 1,
+    "duration": 1,
+    "nodes": 5,
+    "nodelist": 5,
+    "nodecnt": 5,
+    "nodecount": 5,
+    "corecnt": 5,
+    "corecount": 5,
+    "partitionname": 1,
+    "tres": 1,
+    "users": 1,
+    "groups": 1,
+    "accounts": 1,
+    "features": 2,
+    "flags": 2,
+    "maxstartdelay": 1,
+    "licenses": 1,
+    "burstbuffer": 1,
+    "skip": 1,
+}
+_SAME = {"nodelist": "nodes", "nodecount": "nodecnt", "corecount": "corecnt"}
+#: what would have to be kept beside nodes
+_NOT_HERE = ("licenses", "burstbuffer")
+_BUSY_NOTE = (
+    "Note, unless nodes are directly requested a reservation must exist in a single partition.\n"
+    "If no partition is requested the default partition is assumed.\n"
+)
+_YEAR = 365 * 86400
+
+
+class _Wrong(Exception):
+    """What is wrong with the words given, without "No reservation created."."""
+
+
+def meant(words: Sequence[str]) -> bool:
+    """Whether the words of a command are about a reservation."""
+    return any(word.partition("=")[0].lower() in _ENTITY for word in words)
+
+
+def create(words: Sequence[str], streams: Streams, reader: Reader) -> int:
+    """`create reservation [KEY=VALUE ...]`."""
+    name, fields = _checked(words, reader, "created")
+    if "starttime" not in fields:
+        raise _stop("A start time must be given.  No reservation created.")
+    if "duration" not in fields and "endtime" not in fields:
+        raise _stop("An end time or duration must be given.  No reservation created.")
+    if "endtime" in fields and int(fields["endtime"]) <= int(fields["starttime"]):
+        raise _stop("Start time cannot be after end time.  No reservation created.")
+    if "partitionname" in fields and not fields.keys() & {"nodes", "nodecnt", "corecnt", "gpus"}:
+        fields["nodes"] = "ALL"
+    if not fields.keys() & {"nodes", "nodecnt", "corecnt", "gpus"}:
+        raise _stop(
+            "CoreCnt, Nodes, NodeCnt, BurstBuffer or Licenses must be specified.  "
+            "No reservation created."
+        )
+    if not fields.keys() & {"users", "groups", "accounts"}:
+        raise _stop(
+            "Either Users/Groups and/or Accounts must be specified.  No reservation created."
+        )
+    if fields.get("users") and fields.get("groups"):
+        raise _stop(
+            "Users and Groups are mutually exclusive.  You can have one or the other, but not "
+            "both.  No reservation created."
+        )
+    prefix = "Error creating the reservation: "
+    made = _send(reader, UpdateReservation(name, "create", fields), prefix, "")
+    streams.stdout.write(f"Reservation created: {made}\n")
+    return 0
+
+
+def update(words: Sequence[str], streams: Streams, reader: Reader) -> int:
+    """`update reservationname=NAME KEY=VALUE ...`."""
+    name, fields = _checked(words, reader, "update")
+    request = UpdateReservation(name, "update", fields)
+    _send(reader, request, "Error updating the reservation: ", "slurm_update error: ")
+    streams.stdout.write("Reservation updated.\n")
+    return 0
+
+
+def delete(words: Sequence[str], reader: Reader) -> int:
+    """`delete reservation=NAME`, `delete reservation NAME`."""
+    _, equals, value = words[0].partition("=")
+    name = value if equals else " ".join(words[1:2])
+    request = UpdateReservation(name, "delete")
+    _send(reader, request, f"delete_reservation {words[0]}: ", "")
+    return 0
+
+
+# ---- words ------------------------------------------------------------------------------------
+
+
+def _stop(text: str, more: str = "") -> Stop:
+    return Stop(1, f"{NAME}: error: {text}\n{more}")
+
+
+def _checked(words: Sequence[str], reader: Reader, verb: str) -> tuple[str, dict[str, str]]:
+    """The name, and the fields of the message."""
+    end = "No reservation created." if verb == "created" else "No reservation update."
+    more = "" if verb == "created" else "slurm_update error: No error\n"
+    name = ""
+    fields: dict[str, str] = {}
+    named = False
+    for word in words:
+        key, equals, value = word.partition("=")
+        low = key.lower()
+        if low in _ENTITY and not named:
+            name, named = value, True
+            continue
+        sign = key[-1:] if key[-1:] in ("+", "-") else ""
+        field = _key(low.rstrip("+-"))
+        if field is None or (not equals and field != "skip"):
+            raise _stop(f"Unknown parameter {word}.  {end}", more)
+        try:
+            _one(fields, _SAME.get(field, field), sign, value, word, reader, verb)
+        except _Wrong as wrong:
+            raise _stop(f"{wrong}  {end}", more) from None
+    return name, fields
+
+
+def _key(word: str) -> str | None:
+    if word in _KEYS:
+        return word
+    return next(
+        (key for key, least in _KEYS.items() if len(word) >= least and key.startswith(word)), None
+    )
+
+
+def _one(
+    fields: dict[str, str],
+    key: str,
+    sign: str,
+    value: str,
+    word: str,
+    reader: Reader,
+    verb: str,
+) -> None:
+    from gsched import units
+
+    if key in ("starttime", "endtime"):
+        try:
+            fields[key] = str(units.parse_time_point(value, int(reader.now())))
+        except units.UnitError as error:
+            which = "start" if key == "starttime" else "end"
+            raise Stop(
+                1,
+                f"{error}\n{NAME}: error: Invalid {which} time {word}.  No reservation created.\n",
+            ) from None
+    elif key in ("duration", "maxstartdelay"):
+        try:
+            seconds = units.parse_time_limit(value) or _YEAR
+        except units.UnitError:
+            raise _Wrong(f"Invalid {key} {word}.") from None
+        fields[key + (sign if key == "duration" else "")] = str(seconds)
+    elif key == "flags":
+        fields[key + sign] = _flags(value)
+    elif key in ("users", "groups", "accounts"):
+        if sign == "-" and verb == "created":
+            value = ",".join("-" + one.lstrip("-") for one in value.split(",") if one)
+            sign = ""
+        if key == "users":
+            _users(value)
+        fields[key + sign] = value
+    elif key == "nodecnt":
+        fields[key] = _count(value, word)
+    elif key == "corecnt":
+        fields[key] = ",".join(_count(one, word) for one in value.split(","))
+    elif key == "tres":
+        _tres(fields, value)
+    elif key in _NOT_HERE:
+        raise _Wrong(f"{key.capitalize()} in reservations are not supported here: {word}.")
+    else:
+        fields[key] = value
+
+
+def _count(value: str, word: str) -> str:
+    thousand = 1024 if value[-1:] in ("k", "K") else 1
+    digits = value[:-1] if thousand > 1 else value
+    if not digits.isdecimal() or len(digits) > 9 or not digits.isascii():
+        raise _Wrong(f"Invalid count {word}.")
+    return str(int(digits) * thousand)
+
+
+def _tres(fields: dict[str, str], text: str) -> None:
+    for item in filter(None, text.split(",")):
+        kind, equals, count = item.partition("=")
+        low = kind.lower()
+        if low in ("cpu", "node") and equals:
+            fields["corecnt" if low == "cpu" else "nodecnt"] = _count(count, item)
+        elif low.partition(":")[0] == "gres/gpu" and equals:
+            name = kind.partition(":")[2]
+            fields["gpus"] = (f"{name}:" if name else "") + _count(count, item)
+        elif not equals and kind.isdecimal() and "corecnt" in fields:
+            # cpu=2,4,2: cores of each node.
+            fields["corecnt"] += f",{kind}"
+        else:
+            raise Stop(1, f"{NAME}: error: TRES type '{kind}' not supported with reservations\n")
+
+
+def _flags(text: str) -> str:
+    """Flags with PURGE_COMP's time in seconds."""
+    from gsched import reserve, units
+
+    words = []
+    for item in filter(None, text.split(",")):
+        word, equals, value = item.partition("=")
+        if reserve.flag(word) is None:
+            raise _Wrong(f"Error parsing flags {text}.")
+        if equals:
+            try:
+                value = str(units.parse_time_limit(value))
+            except units.UnitError:
+                raise _Wrong(f"Error parsing flags {text}.") from None
+        words.append(f"{word}={value}" if equals else word)
+    return ",".join(words)
+
+
+def _users(text: str) -> None:
+    import pwd
+
+    for one in filter(None, text.split(",")):
+        name = one.lstrip("-")
+        try:
+            pwd.getpwnam(name)
+        except KeyError:
+            raise Stop(1, "Error creating the reservation: Invalid user id\n") from None
+
+
+def _send(reader: Reader, request: UpdateReservation, prefix: str, again: str) -> str:
+    from gsched.client import ControllerDown
+
+    try:
+        reply = reader.call(request)
+    except ControllerDown:
+        raise Stop(1, f"{prefix}{UNREACHABLE}\n") from None
+    if isinstance(reply, Refused):
+        note = _BUSY_NOTE if reply.message == "Requested nodes are busy" and not again else ""
+        second = f"{again}{reply.message}\n" if again else ""
+        raise Stop(1, f"{prefix}{reply.message}\n{note}{second}")
+    assert isinstance(reply, Done)
+    return reply.data
+
+
+# ---- show ----------------------------------------------------------------------------------------
+
+
+def lines(resv: Reservation, config: Config, env: Mapping[str, str], now: float) -> list[str]:
+    """The lines of one reservation, without indentation and line ends."""
+    from gsched.hostlist import compress
+    from gsched.units import format_padded
+    from gsched_cli.text import or_null, timestamp
+
+    cores = cpus = gpus = 0
+    for share in resv.nodes:
+        conf = config.nodes.get(share.node)
+        threads = conf.threads_per_core if conf is not None else 1
+        mine = share.cpus
+        if mine < 0:
+            mine = conf.cpus if conf is not None else 0
+        cores, cpus = cores + mine // threads, cpus + mine
+        gpus += share.gpus.bit_count()
+    tres = f"cpu={cpus}" + (f",gres/gpu={gpus}" if gpus else "")
+    flags = ",".join(
+        f"{flag}={format_padded(resv.purge_comp)}" if flag == "PURGE_COMP" else flag
+        for flag in resv.flags
+    )
+    delay = format_padded(resv.max_start_delay) if resv.max_start_delay else "(null)"
+    return [
+        f"ReservationName={resv.name} StartTime={timestamp(resv.start, env, now)} "
+        f"EndTime={timestamp(resv.end, env, now)} Duration={format_padded(resv.duration)}",
+        f"Nodes={or_null(compress([share.node for share in resv.nodes]))} "
+        f"NodeCnt={len(resv.nodes)} CoreCnt={cores} Features={or_null(resv.features)} "
+        f"PartitionName={or_null(resv.partition)} Flags={flags}",
+        f"TRES={tres}",
+        "AllowedPartitions=(null) QOS=(null)",
+        f"Users={or_null(','.join(resv.users))} Groups={or_null(','.join(resv.groups))} "
+        f"Accounts={or_null(','.join(resv.accounts))} Licenses={or_null(resv.licenses)} "
+        f"State={'ACTIVE' if resv.active(now) else 'INACTIVE'} BurstBuffer=(null)",
+        f"MaxStartDelay={delay}",
+    ]
+
+
+def table(found: Sequence[Reservation], env: Mapping[str, str], now: float, header: bool) -> str:
+    """`sinfo -T`."""
+    from gsched.hostlist import compress
+    from gsched.units import format_padded
+    from gsched_cli.text import timestamp
+
+    rows = [("RESV_NAME", "STATE", "START_TIME", "END_TIME", "DURATION", "NODELIST")]
+    rows = rows if header else []
+    for resv in found:
+        state = "ACTIVE" if resv.active(now) else "INACTIVE"
+        times = timestamp(resv.start, env, now), timestamp(resv.end, env, now)
+        nodes = compress([share.node for share in resv.nodes])
+        rows.append((resv.name, state, *times, format_padded(resv.duration), nodes))
+    return "".join(
+        f"{name:<10} {state:>8}  {start:>19}  {end:>19}  {length:>11}  {nodes}\n"
+        for name, state, start, end, length, nodes in rows
+    )
