@@ -124,7 +124,8 @@ def _checked(words: Sequence[str], reader: Reader, verb: str) -> tuple[str, dict
         key, equals, value = word.partition("=")
         low = key.lower()
         if low in _ENTITY and not named:
-            name, named = value, True
+            # "create reservation reservationname=NAME" says it twice.
+            name, named = value, bool(equals)
             continue
         sign = key[-1:] if key[-1:] in ("+", "-") else ""
         field = _key(low.rstrip("+-"))

@@ -160,6 +160,15 @@ def test_create_says_its_name() -> None:
     ]  # fmt: skip
 
 
+def test_the_entity_may_be_named_twice() -> None:
+    """As transcript 028 has it."""
+    made = reader()
+    made.answers = [Done(b"", 1, data="r1")]
+    words = f"create reservation reservationname=r1 starttime=now duration=5 nodes=n users={ME}"
+    assert invoke(scontrol.run, words.split(), made)[0] == "Reservation created: r1\n"
+    assert made.sent[0].name == "r1"
+
+
 def test_a_refusal_in_slurms_words() -> None:
     made = reader()
     busy = "Requested nodes are busy"
@@ -205,4 +214,3 @@ def test_nobody_answers() -> None:
 
     out, err, code = invoke(scontrol.run, ["delete", "reservation=r1"], Down())
     assert code == 1 and err.startswith("delete_reservation reservation=r1: ")
-
