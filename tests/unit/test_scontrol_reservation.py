@@ -212,5 +212,5 @@ def test_nobody_answers() -> None:
         def call(self, write: object, request_id: bytes | None = None) -> Done:
             raise ControllerDown
 
-    out, err, code = invoke(scontrol.run, ["delete", "reservation=r1"], Down())
+    _, err, code = invoke(scontrol.run, ["delete", "reservation=r1"], Down())
     assert code == 1 and err.startswith("delete_reservation reservation=r1: ")
