@@ -293,11 +293,13 @@ def lack_text(place: Place, lack: Lack) -> str:
     if lack.what in _APART:
         return f"{have} room, but {_APART[lack.what]}"
     return {
+        "partition": f"{are} not in the partition",
         "excluded": f"{are} excluded (--exclude)",
         "state": f"{are} out of use",
         "busy": f"{have} other jobs, and whole nodes are wanted",
         "reservation": f"{are} in a reservation",
         "layout": f"{have} other sockets, cores or threads",
+        "near": f"{have} too few{free} cores near the GPUs, or by socket",
     }.get(lack.what, f"cannot meet the demand {lack.what!r}")
 
 

@@ -269,8 +269,8 @@ class Core(Quick):
         return False
 
     def group_of(self, job: Job) -> tuple[int, int]:
-        """Among whom a job may be the first: jobs that wait for their reservation do not stand before
-        those that wait for a partition."""
+        """Among whom a job may be the first: jobs that wait for their reservation do not stand
+        before those that wait for a partition."""
         want = self.requests[job.req]
         return (1, want.reservation) if self.confined(want.reservation) else (0, want.partition)
 
