@@ -49,6 +49,12 @@ def core_extensions() -> list[Extension]:
     return modules
 
 
+#: the thin client, and the names under which it is installed
+CLIENT = "cli/client.c"
+COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct")
+PROGRAMS = [f"build/bin/{name}" for name in COMMANDS]
+
+
 def native_sources(package: str) -> list[str]:
     """The C files of a package, relative to the project."""
     return sorted(glob.glob(f"{package.replace('.', '/')}/*.c"))
@@ -85,9 +91,16 @@ class BuildNative(Command):
     def run(self) -> None:
         for package in self._built():
             self._compile(package, self._target(package))
+        for program in PROGRAMS:
+            self._make([CLIENT], program, [], [])
 
     def _compile(self, package: str, target: str) -> None:
         _, flags, libraries = NATIVE[package]
+        self._make(native_sources(package), target, flags, libraries)
+
+    def _make(
+        self, sources: list[str], target: str, flags: list[str], libraries: list[str]
+    ) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         # A new file under the old name: a running program keeps its own text.
         temporary = f"{target}.new.{os.getpid()}"
@@ -97,7 +110,7 @@ class BuildNative(Command):
             *shlex.split(os.environ.get("CFLAGS", "")),
             *flags,
             *("-o", temporary),
-            *native_sources(package),
+            *sources,
             *shlex.split(os.environ.get("LDFLAGS", "")),
             *libraries,
         ]
@@ -143,6 +156,10 @@ class BinaryDistribution(Distribution):
     def has_ext_modules(self) -> bool:
         return True
 
+    def has_data(self) -> bool:
+        """Asked by editable installs alone, which would leave the programs out."""
+        return True
+
 
 build.sub_commands.append(("build_native", None))
 
@@ -151,5 +168,7 @@ setup(
     distclass=BinaryDistribution,
     ext_modules=core_extensions(),
     cmdclass={"build_native": BuildNative},
+    # Programs, not scripts: they go where scripts go.
+    data_files=[("bin", PROGRAMS)],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

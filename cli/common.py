@@ -49,6 +49,8 @@ class Reader(Protocol):
 
     def call(self, write: Write, request_id: bytes | None = None) -> Reply: ...
 
+    def new_request_id(self) -> bytes: ...
+
     def config(self) -> Config: ...
 
     def now(self) -> float: ...
@@ -60,12 +62,57 @@ class Reader(Protocol):
     def gid(self) -> int: ...
 
 
+class OwnProcess(Exception):
+    """A worker that runs a command for another process cannot do what comes next: the command has
+    to run in a process of the user's."""
+
+
+class Files(Protocol):
+    """The user's files as a command reaches them: its own process's, or the thin client's."""
+
+    def read(self, path: str, most: int) -> bytes:
+        """At most so many bytes of a file. Raises OSError."""
+        ...
+
+    def kind(self, path: str) -> str:
+        """What lies at a path: "-" nothing, "f" a file, "d" a directory, "o" anything else."""
+        ...
+
+    def own(self) -> None:
+        """What follows needs a process of the user's: it waits, or writes a file. Raises OwnProcess
+        where this is none; to be asked before anything was done."""
+        ...
+
+
+class OwnFiles:
+    """Files of the process that this is."""
+
+    def read(self, path: str, most: int) -> bytes:
+        with open(path, "rb") as file:
+            return file.read(most)
+
+    def kind(self, path: str) -> str:
+        import stat
+
+        try:
+            mode = os.stat(path).st_mode
+        except (OSError, ValueError):
+            # A link that leads nowhere is something, too.
+            return "o" if os.path.lexists(path) else "-"
+        return "f" if stat.S_ISREG(mode) else "d" if stat.S_ISDIR(mode) else "o"
+
+    def own(self) -> None:
+        return
+
+
 class Streams(NamedTuple):
-    """Standard input, output and error of one run of a command, as text streams with `.buffer`."""
+    """Standard input, output and error of one run of a command, as text streams with `.buffer`, and
+    the files that it may read."""
 
     stdin: TextIO
     stdout: TextIO
     stderr: TextIO
+    files: Files = OwnFiles()
 
 
 Run = Callable[[Sequence[str], Mapping[str, str], str, Streams, Reader], int]
@@ -92,15 +139,16 @@ class LazyReader:
     """A Reader that looks for the cluster at the first question, so that `--help`, `-V` and wrong
     options work, and are fast, without one."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], request_base: bytes = b"") -> None:
         self._env = env
+        self._request_base = request_base
         self._reader: Reader | None = None
 
     def _open(self) -> Reader:
         if self._reader is None:
             from gsched.client import Client
 
-            self._reader = Client.from_env(self._env)
+            self._reader = Client.from_env(self._env, self._request_base)
         return self._reader
 
     def jobs(self, query: JobQuery) -> JobRows:
@@ -120,6 +168,9 @@ class LazyReader:
 
     def call(self, write: Write, request_id: bytes | None = None) -> Reply:
         return self._open().call(write, request_id)
+
+    def new_request_id(self) -> bytes:
+        return self._open().new_request_id()
 
     def config(self) -> Config:
         return self._open().config()
@@ -154,10 +205,12 @@ def guarded(name: str, run: Run, argv: Sequence[str], env: Mapping[str, str]) ->
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+    # From the thin client, for this process alone: what it starts must not inherit it.
+    base = os.environ.pop("GSCHED_REQUEST_ID", "").encode("ascii", "replace")
     streams = Streams(_or_null(sys.stdin, 0), _or_null(sys.stdout, 1), _or_null(sys.stderr, 2))
     try:
         try:
-            code = run(argv, env, _cwd(env), streams, LazyReader(env))
+            code = run(argv, env, _cwd(env), streams, LazyReader(env, base))
         finally:
             streams.stdout.flush()
     except BrokenPipeError:

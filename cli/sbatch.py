@@ -216,7 +216,7 @@ def _run(
     reader: Reader,
     process: Process | None,
 ) -> int:
-    context = v.Context(int(reader.now()), _uid_of, _gid_of, _file_reader(cwd))
+    context = v.Context(int(reader.now()), _uid_of, _gid_of, _file_reader(cwd, streams))
     said, rest = _components(argv)
     # Once for its own errors and for what it says about the script; what counts is set later,
     # over what script and environment say.
@@ -261,7 +261,7 @@ def _run(
     if options.verbose > 1:
         _tell(options, [item for one in said for item in one], streams)
     process = process or Process.current()
-    request = _request(argv, env, cwd, options, finished, script, process, reader)
+    request = _request(argv, env, cwd, options, finished, script, process, reader, streams)
     if request.spec.ignored and not options.quiet:
         names = ", ".join(request.spec.ignored)
         streams.stderr.write(f"sbatch: warning: no effect in this release: {names}\n")
@@ -280,10 +280,10 @@ def _components(argv: Sequence[str]) -> tuple[list[Said], list[str]]:
     return components, rest
 
 
-def _file_reader(cwd: str) -> Callable[[str], str]:
+def _file_reader(cwd: str, streams: Streams) -> Callable[[str], str]:
     def read(name: str) -> str:
-        with open(posixpath.join(cwd, name), encoding="utf-8", errors="surrogateescape") as file:
-            return file.read(MAX_SCRIPT)
+        data = streams.files.read(posixpath.join(cwd, name), MAX_SCRIPT)
+        return data.decode("utf-8", "surrogateescape")
 
     return read
 
@@ -324,13 +324,9 @@ def _script(
     if not rest:
         data = streams.stdin.buffer.read(MAX_SCRIPT + 1)
         return _Script(_sized(data), "sbatch", "stdin")
-    path = _find(rest[0], env, cwd)
+    path = _find(rest[0], env, cwd, streams)
     try:
-        with open(path, "rb") as file:
-            try:
-                data = file.read(MAX_SCRIPT + 1)
-            except IsADirectoryError:
-                data = b""
+        data = streams.files.read(path, MAX_SCRIPT + 1)
     except IsADirectoryError:
         data = b""
     except (OSError, ValueError):
@@ -349,16 +345,16 @@ def _sized(data: bytes) -> bytes:
     return data
 
 
-def _find(name: str, env: Mapping[str, str], cwd: str) -> str:
+def _find(name: str, env: Mapping[str, str], cwd: str, streams: Streams) -> str:
     """The script's absolute path: from the working directory, else, without a slash, from PATH."""
     path = posixpath.normpath(posixpath.join(cwd, name)) if name else cwd
     if name.endswith("/"):
         path += "/"
-    if "/" in name or os.path.lexists(path) or "\0" in name:
+    if "/" in name or "\0" in name or streams.files.kind(path) != "-":
         return path
     for folder in env.get("PATH", "").split(":"):
         candidate = posixpath.join(cwd, folder, name)
-        if folder and os.path.isfile(candidate):
+        if folder and streams.files.kind(candidate) == "f":
             return candidate
     return path
 
@@ -383,6 +379,7 @@ def _request(
     script: _Script,
     process: Process,
     reader: Reader,
+    streams: Streams,
 ) -> SubmitJob:
     """The message to the controller: the specs and what only this process knows."""
     from gsched.wire.messages import SubmitJob
@@ -402,7 +399,7 @@ def _request(
 
     variables = environ.chosen(env, options.export)
     if options.export_file:
-        variables.update(environ.from_file(_export_file(options.export_file, cwd)))
+        variables.update(environ.from_file(_export_file(options.export_file, cwd, streams)))
     variables |= {
         "SLURM_SUBMIT_DIR": cwd,
         "SLURM_SUBMIT_HOST": process.host,
@@ -422,13 +419,13 @@ def _umask_of(env: Mapping[str, str], own: int) -> int:
     return named if 0 <= named <= 0o777 else own
 
 
-def _export_file(name: str, cwd: str) -> bytes:
+def _export_file(name: str, cwd: str, streams: Streams) -> bytes:
     try:
         if name.isascii() and name.isdigit() and int(name) > 2:
+            streams.files.own()
             with os.fdopen(os.dup(int(name)), "rb") as file:
                 return file.read(environ.MAX_ENVIRONMENT)
-        with open(posixpath.join(cwd, name), "rb") as file:
-            return file.read(environ.MAX_ENVIRONMENT)
+        return streams.files.read(posixpath.join(cwd, name), environ.MAX_ENVIRONMENT)
     except IsADirectoryError:
         raise Refusal("read(environment_file): Is a directory") from None
     except (OSError, ValueError, OverflowError):
@@ -493,6 +490,8 @@ def _submit(
     from gsched.client import ControllerDown
     from gsched.wire.messages import Refused
 
+    if options.wait:
+        streams.files.own()
     try:
         cluster = _cluster(options, reader)
         reply = _call(request, streams, reader, process)
@@ -537,7 +536,7 @@ def _call(request: SubmitJob, streams: Streams, reader: Reader, process: Process
 
     # One id for all tries: should an earlier one have been carried out after all, its answer
     # comes back instead of a second job.
-    request_id = os.urandom(16)
+    request_id = reader.new_request_id()
     tries = 0
     while True:
         reply = reader.call(request, request_id)

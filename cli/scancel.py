@@ -399,6 +399,7 @@ def _matches(job: Job, wanted: _Wanted) -> bool:
 
 
 def _agreed(job: Job, streams: Streams) -> bool:
+    streams.files.own()
     question = f"Cancel job_id={job.id} name={job.spec.name} partition={job.partition} [y/n]? "
     while True:
         streams.stdout.write(question)

@@ -162,6 +162,7 @@ def _interactive(session: _Session) -> int:
     import shlex
 
     streams = session.streams
+    streams.files.own()
     prompt = "scontrol: " if streams.stdin.isatty() else ""
     code = 0
     while not session.ended:
@@ -331,6 +332,7 @@ def _write(session: _Session, rest: list[str]) -> int:
         session.streams.stdout.flush()
         session.streams.stdout.buffer.write(script)
         return 0
+    session.streams.files.own()
     path = os.path.join(session.cwd, name)
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
@@ -352,6 +354,7 @@ def _wait_job(session: _Session, text: str) -> int:
 
     if not (text.isascii() and text.isdigit() and len(text) < 11):
         raise Stop(1, f"{NAME}: error: Invalid job id specified\n")
+    session.streams.files.own()
     while True:
         query = JobQuery(ids=[int(text)])
         rows = asking(lambda query=query: session.reader.jobs(query), "slurm_load_jobs error:")  # type: ignore[misc]

@@ -450,8 +450,7 @@ def hostlist(what: str | None, streams: Streams, ordered: bool) -> int:
     text = what
     if text.startswith("/"):
         try:
-            with open(text, encoding="utf-8", errors="surrogateescape") as file:
-                text = file.read(1 << 24)
+            text = streams.files.read(text, 1 << 24).decode("utf-8", "surrogateescape")
         except OSError as problem:
             raise Stop(1, f"{NAME}: error: {what}: {os.strerror(problem.errno or 0)}\n") from None
     try:

@@ -60,6 +60,8 @@ def again_and_again(seconds: int, streams: Streams, report: Callable[[], None]) 
     """Reports once, or with -i every so many seconds with an empty line between."""
     import time
 
+    if seconds:
+        streams.files.own()
     report()
     while seconds:
         streams.stdout.write("\n")

@@ -87,8 +87,11 @@ class Client:
     A read sees what this client wrote before it. Not for several threads at once.
     """
 
-    def __init__(self, path: str, *, slurm_conf: str = "") -> None:
-        """`path` is a frontend's socket."""
+    def __init__(self, path: str, *, slurm_conf: str = "", request_base: bytes = b"") -> None:
+        """`path` is a frontend's socket. `request_base`: the ids of its writes are made from it,
+        so that the same program run again carries nothing out twice."""
+        self._request_base = request_base
+        self._writes = 0
         self._path = path
         self._slurm_conf = slurm_conf
         self._sock: socket.socket | None = None
@@ -96,15 +99,16 @@ class Client:
         self._seen = 0
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> Client:
-        """The cluster that `SLURM_CONF` names, else the default one.
+    def from_env(cls, env: Mapping[str, str], request_base: bytes = b"") -> Client:
+        """The cluster that `SLURM_CONF` names, else the default one. `request_base`: see Client.
 
         Raises ControllerDown when there is no slurm.conf at all.
         """
         from gsched.config.locate import find_slurm_conf
 
         conf = find_slurm_conf(env)
-        return cls(os.path.join(_run_dir(conf), "frontend.sock"), slurm_conf=conf)
+        path = os.path.join(_run_dir(conf), "frontend.sock")
+        return cls(path, slurm_conf=conf, request_base=request_base)
 
     # ---- the Reader protocol ------------------------------------------------------------------
 
@@ -140,7 +144,16 @@ class Client:
         A later call with the same `request_id` gets the same answer (for some 15 minutes). Raises
         ControllerDown; RequestRefused where the request cannot be understood at all.
         """
-        return self.call_many([write], [request_id or os.urandom(16)])[0]
+        return self.call_many([write], [request_id or self.new_request_id()])[0]
+
+    def new_request_id(self) -> bytes:
+        """The id of the next write."""
+        if not self._request_base:
+            return os.urandom(16)
+        import hashlib
+
+        self._writes += 1
+        return hashlib.sha256(self._request_base + b"%d" % self._writes).digest()[:16]
 
     def call_many(
         self, writes: Iterable[Write], request_ids: Iterable[bytes] | None = None
@@ -171,16 +184,21 @@ class Client:
     def config(self) -> Config:
         """The cluster's configuration: slurm.conf as it is now, and what was changed of partitions
         at run time, where a frontend can tell. Raises ConfigError."""
-        from gsched.config import load_config
-        from gsched.config.locate import find_slurm_conf
         from gsched.config.overrides import with_partitions
 
-        config = load_config(self._slurm_conf or find_slurm_conf(os.environ))
+        config = self._files()
         try:
             rows = self._read(PartitionQuery(self._seen), PartitionRows)
         except (ControllerDown, RequestRefused):
             return config
         return with_partitions(config, rows.changes)
+
+    def _files(self) -> Config:
+        """slurm.conf and the files beside it."""
+        from gsched.config import load_config
+        from gsched.config.locate import find_slurm_conf
+
+        return load_config(self._slurm_conf or find_slurm_conf(os.environ))
 
     def now(self) -> float:
         """Wall clock, seconds since the epoch."""

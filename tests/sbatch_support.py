@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -82,6 +83,9 @@ class FakeCluster:
             where = Forecast(int(self.time), 1, "n1", "main")
             return Done(b"", 1, data=msgspec.json.encode(where))
         return Done(b"", 1, value=len(self.submitted))
+
+    def new_request_id(self) -> bytes:
+        return os.urandom(16)
 
     def jobs(self, query: JobQuery) -> JobRows:
         rows = self.job_rows.pop(0) if len(self.job_rows) > 1 else self.job_rows[0]

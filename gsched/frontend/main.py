@@ -38,6 +38,20 @@ BACKLOG = 1024
 SHORT_LIFE_S = 1.0
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What a listening socket is for."""
+
+    #: of the socket, beside frontend.sock
+    file: str
+    #: that serves it
+    module: str
+
+
+TYPED = Kind("frontend.sock", "gsched.frontend.worker")
+LINES = Kind("command.sock", "gsched.frontend.commands")
+
+
 @dataclass
 class Options:
     """The command line."""
@@ -55,16 +69,20 @@ class Parent:
         self._log = log
         self._path = config.frontend_socket
         self._lock = self._take_lock()
-        self._listener = self._bind()
+        self._folder = os.path.dirname(self._path)
+        self._listeners = {kind: self._bind(kind) for kind in (TYPED, LINES)}
         # Workers notice by the end of this pipe that the parent is gone.
         self._life, self._life_end = os.pipe()
-        self._workers: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
+        #: pid -> process, when it was started, what for
+        self._workers: dict[int, tuple[subprocess.Popen[bytes], float, Kind]] = {}
+        #: kind of which a worker died young -> when there may be another
+        self._not_before: dict[Kind, float] = {}
         self._stopping = False
         self._renew = False
 
     @property
     def count(self) -> int:
-        """How many workers there should be."""
+        """How many workers of each kind there should be."""
         cpus = len(os.sched_getaffinity(0))
         return self._config.frontends or max(2, cpus // 2)
 
@@ -79,21 +97,25 @@ class Parent:
             raise ProcessProblem(f"cannot lock {path}: {error.strerror}") from None
         return fd
 
-    def _bind(self) -> socket.socket:
+    def _socket(self, kind: Kind) -> str:
+        return os.path.join(self._folder, kind.file)
+
+    def _bind(self, kind: Kind) -> socket.socket:
         """Listens under another name, then takes the place: there is never no socket there, and
         whoever listened before goes on with the clients it has."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        temporary = f"{self._path}.{os.getpid()}"
+        path = self._socket(kind)
+        temporary = f"{path}.{os.getpid()}"
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
             listener.bind(reachable(temporary))
             os.chmod(temporary, 0o666)
             listener.listen(BACKLOG)
-            os.rename(temporary, self._path)
+            os.rename(temporary, path)
         except OSError as error:
             listener.close()
-            raise ProcessProblem(f"cannot listen on {self._path}: {error.strerror}") from None
+            raise ProcessProblem(f"cannot listen on {path}: {error.strerror}") from None
         return listener
 
     def run(self) -> None:
@@ -111,12 +133,18 @@ class Parent:
 
         while not self._stopping:
             self._reap()
+            self._not_before = {
+                kind: then for kind, then in self._not_before.items() if then > time.monotonic()
+            }
             if self._renew:
                 self._renew = False
                 self._reload()
-            while len(self._workers) < self.count:
-                self._start()
-            select.select([wake], [], [], 5.0)
+            for kind in self._listeners:
+                there = sum(1 for worker in self._workers.values() if worker[2] is kind)
+                if time.monotonic() >= self._not_before.get(kind, 0.0):
+                    for _ in range(self.count - there):
+                        self._start(kind)
+            select.select([wake], [], [], SHORT_LIFE_S if self._not_before else 5.0)
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
         self._end()
@@ -134,44 +162,46 @@ class Parent:
             self._log.error(f"the configuration is kept as it was: {error}")
             return
         # They finish what they have; the new ones start beside them.
-        for process, _ in self._workers.values():
+        for process, _, _ in self._workers.values():
             process.terminate()
         self._log.info("workers are started anew")
 
-    def _start(self) -> None:
-        listen = self._listener.fileno()
+    def _start(self, kind: Kind) -> None:
+        listen = self._listeners[kind].fileno()
         process = subprocess.Popen(
             [
-                *(sys.executable, "-P", "-m", "gsched.frontend.worker"),
+                *(sys.executable, "-P", "-m", kind.module),
                 *(self._conf, self._path, str(listen), str(self._life)),
             ],
             pass_fds=(listen, self._life),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self._workers[process.pid] = (process, time.monotonic())
+        self._workers[process.pid] = (process, time.monotonic(), kind)
 
     def _reap(self) -> None:
-        for pid, (process, since) in list(self._workers.items()):
+        for pid, (process, since, kind) in list(self._workers.items()):
             code = process.poll()
             if code is None:
                 continue
             del self._workers[pid]
-            lived = time.monotonic() - since
+            now = time.monotonic()
+            lived = now - since
             self._log.info(f"worker {pid} ended", code=code, lived_s=round(lived, 1))
             if lived < SHORT_LIFE_S and not self._stopping:
                 # It would die again: do not spend the machine on that.
-                time.sleep(SHORT_LIFE_S - lived)
+                self._not_before[kind] = now + SHORT_LIFE_S - lived
 
     def _end(self) -> None:
         """The socket goes first: a client is told at once that nobody is there."""
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
-        self._listener.close()
-        for process, _ in self._workers.values():
+        for kind, listener in self._listeners.items():
+            with contextlib.suppress(OSError):
+                os.unlink(self._socket(kind))
+            listener.close()
+        for process, _, _ in self._workers.values():
             process.terminate()
         until = time.monotonic() + 5
-        for process, _ in self._workers.values():
+        for process, _, _ in self._workers.values():
             try:
                 process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:

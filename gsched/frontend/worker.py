@@ -27,6 +27,7 @@ from gsched.wire.messages import (
     BadMessage,
     Call,
     ExplainJob,
+    OnBehalf,
     Read,
     Refused,
     Reply,
@@ -69,7 +70,8 @@ class Connection:
 
     def __init__(self, sock: socket.socket, who: Credentials, user: User) -> None:
         self.sock = sock
-        self.who = who
+        #: who is at the other end, and whom its requests are of
+        self.peer = self.who = who
         self.user = user
         self.unframer = Unframer()
         #: bytes in it, as counted for the user
@@ -100,6 +102,7 @@ class Worker:
         *,
         path: str = "",
         life_fd: int = -1,
+        proxies: frozenset[int] = frozenset(),
         accounting: Accounting | None = None,
         submit_filter: SubmitFilter | None = None,
     ) -> None:
@@ -109,6 +112,8 @@ class Worker:
         self._upstream = upstream
         self._accounts = Accounts(limits)
         self._names = Names()
+        #: uids whose processes may ask for others
+        self._proxies = proxies
         self._path = path
         self._life_fd = life_fd
         self._inode = _inode(path)
@@ -342,7 +347,9 @@ class Worker:
             self._send(connection, encode(Refused(b"", f"malformed request: {problem}")))
             connection.ending = connection.bad >= BAD_REQUESTS
             return
-        if not self._accounts.take_token(connection.user, self._now):
+        if isinstance(request, OnBehalf):
+            self._on_behalf(connection, request)
+        elif not self._accounts.take_token(connection.user, self._now):
             request_id = request.request_id if isinstance(request, Call) else b""
             refusal = Refused(request_id, "Rate limit exceeded, please retry", temporary=True)
             self._send(connection, encode(refusal))
@@ -353,6 +360,17 @@ class Worker:
         else:
             connection.reads.append((request, self._now + VERSION_S))  # type: ignore[arg-type]
             self._advance(connection)
+
+    def _on_behalf(self, connection: Connection, said: OnBehalf) -> None:
+        """The connection's further requests are another's."""
+        busy = connection.open or connection.reads or connection.held
+        if connection.peer.uid not in self._proxies or busy:
+            self._break_off(connection, "not allowed to ask for others")
+            return
+        connection.user.connections -= 1
+        connection.who = Credentials(said.pid, said.uid, said.gid)
+        connection.user = self._accounts.user(said.uid, self._now)
+        connection.user.connections += 1
 
     def _forward(self, connection: Connection, call: Call, size: int) -> None:
         who, user = connection.who, connection.user
@@ -542,6 +560,7 @@ def main(argv: list[str]) -> None:
         Limits.from_parameters(config.slurmctld_parameters),
         path=path,
         life_fd=life_fd,
+        proxies=admins,
         accounting=Accounting(config, admins),
         submit_filter=_submit_filter(config),
     )

@@ -514,8 +514,18 @@ class Status(_Msg):
     last_pass: int = 0
 
 
+class OnBehalf(_Msg):
+    """Whom the requests that follow on this connection are of; there is no answer. Only for a
+    process of root, the SlurmUser or the frontend's own user (a worker that runs command lines)."""
+
+    uid: int
+    gid: int
+    pid: int
+
+
 #: what a client may send to a frontend / get back
 ToFrontend = Call | JobQuery | NodeQuery | PartitionQuery | BlobQuery | StatusQuery | AcctQuery
+ToFrontend |= OnBehalf
 FromFrontend = Done | Refused | JobRows | NodeRows | PartitionRows | Blob | Status | AcctRows
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,0 +1,314 @@
+"""A worker that runs command lines for the thin client (cli/client.c).
+
+It has the commands' modules loaded and runs one command at a time, with what the client sent as its
+arguments, environment and directory. It opens no file of a user's, keeps no command that waits, and
+asks the typed workers on behalf of whom the kernel says is there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from gsched.client import Client
+from gsched.config import Config, load_config
+from gsched.config.bundle import FILES
+from gsched.config.lexer import INCLUDE
+from gsched.frontend.names import Names
+from gsched.wire.commandline import CommandLine, Conversation
+from gsched.wire.framing import frame
+from gsched.wire.identity import Credentials, stream_peer
+from gsched.wire.messages import BadMessage, OnBehalf, encode
+from gsched_cli.common import OwnProcess, Run, Streams, error
+
+if TYPE_CHECKING:
+    pass
+
+#: commands that a worker runs; any other runs in the user's own process
+COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct")
+#: bytes of output that are sent at once
+CHUNK = 256 << 10
+
+
+class _Known:
+    """The configuration, read again when one of its files is another than before."""
+
+    def __init__(self, conf: str) -> None:
+        self._conf = conf
+        self._seen: object = None
+        self._config: Config | None = None
+
+    def config(self) -> Config:
+        """Raises ConfigError, OSError. Cost: a look at five files."""
+        seen = self._look()
+        if self._config is None or seen is None or seen != self._seen:
+            self._config = load_config(self._conf)
+            self._seen = seen
+        return self._config
+
+    def _look(self) -> object:
+        folder = os.path.dirname(self._conf)
+        found: list[object] = []
+        for path in (self._conf, *(os.path.join(folder, name) for name in FILES)):
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:
+                found.append(None)
+            else:
+                found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        if found != self._seen:
+            with open(self._conf, encoding="utf-8", errors="replace") as file:
+                if any(INCLUDE.match(line) for line in file):
+                    # Files that are not looked at.
+                    return None
+        return found
+
+
+class _Asker(Client):
+    """The reader of one command: asks on behalf of the client."""
+
+    def __init__(self, path: str, known: _Known, who: Credentials, base: bytes) -> None:
+        super().__init__(path, request_base=base)
+        self._known = known
+        self._who = who
+
+    def _files(self) -> Config:
+        return self._known.config()
+
+    def _connect(self, patience_s: float) -> socket.socket:
+        fresh = self._sock is None
+        sock = super()._connect(patience_s)
+        if fresh:
+            sock.sendall(frame(encode(OnBehalf(self._who.uid, self._who.gid, self._who.pid))))
+        return sock
+
+    @property
+    def uid(self) -> int:
+        return self._who.uid
+
+    @property
+    def gid(self) -> int:
+        return self._who.gid
+
+
+class _Files:
+    """The client's files, as the client reads them."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self._talk = talk
+
+    def read(self, path: str, most: int) -> bytes:
+        if "\0" in path:
+            raise ValueError("embedded null byte")
+        return self._talk.ask(b"R", os.fsencode(path))[:most]
+
+    def kind(self, path: str) -> str:
+        return self._talk.ask(b"S", os.fsencode(path)).decode("ascii")
+
+    def own(self) -> None:
+        raise OwnProcess
+
+
+class _Input(io.RawIOBase):
+    """The client's standard input, asked for when it is read first."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self._talk = talk
+        self._data: io.BytesIO | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._data is None:
+            self._data = io.BytesIO(self._talk.ask(b"I"))
+        return self._data.readinto(buffer)
+
+
+class _Output(io.RawIOBase):
+    """Standard output or error: kept until there is enough, or the command is done, so that nothing
+    was said when a command turns out to need a process of its own."""
+
+    def __init__(self, letter: bytes, said: list[tuple[bytes, bytes]], flush: Callable[[], None]):
+        self._letter = letter
+        self._said = said
+        self._send = flush
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._said.append((self._letter, bytes(data)))
+        if len(data) >= CHUNK:
+            self._send()
+        return len(data)
+
+
+class _Run:
+    """One command line."""
+
+    def __init__(self, talk: Conversation, line: CommandLine, reader: _Asker, names: Names) -> None:
+        self._talk = talk
+        self._line = line
+        self._reader = reader
+        self._names = names
+        self._said: list[tuple[bytes, bytes]] = []
+        #: something has been sent: it cannot run again elsewhere
+        self.spoken = False
+
+    def streams(self) -> Streams:
+        def text(raw: io.RawIOBase, write: bool) -> io.TextIOWrapper:
+            buffer: Any = (
+                io.BufferedWriter(raw, CHUNK) if write else io.BufferedReader(raw, 1 << 16)
+            )
+            return io.TextIOWrapper(
+                buffer, "utf-8", "surrogateescape", newline="\n", write_through=False
+            )
+
+        return Streams(
+            text(_Input(self._talk), False),
+            text(_Output(b"O", self._said, self._send), True),
+            text(_Output(b"E", self._said, self._send), True),
+            _Files(self._talk),
+        )
+
+    def _send(self) -> None:
+        for letter, data in self._said:
+            self.spoken = True
+            self._talk.say(letter, data)
+        self._said.clear()
+
+    def run(self, function: Run) -> int:
+        """The exit code. Raises OwnProcess, OSError where the client has gone."""
+        line = self._line
+        streams = self.streams()
+        try:
+            code = self._call(function, streams)
+        except (OwnProcess, ConnectionError, TimeoutError):
+            raise
+        except Exception as problem:
+            error(streams, line.name, str(problem).strip() or type(problem).__name__)
+            code = 1
+        streams.stderr.flush()
+        streams.stdout.flush()
+        self._send()
+        return code
+
+    def _call(self, function: Run, streams: Streams) -> int:
+        line = self._line
+        if line.name != "sbatch":
+            return function(line.argv, line.env, line.cwd, streams, self._reader)
+        from gsched_cli.sbatch import Process
+
+        user, group = self._names.of(self._reader.uid, self._reader.gid)
+
+        def own(*_: object) -> NoReturn:
+            raise OwnProcess
+
+        process = Process(
+            umask=line.umask,
+            sid=line.sid,
+            host=line.host,
+            user=user,
+            group=group,
+            soft_limit=line.limits.get,
+            sleep=own,
+            become=own if self._reader.uid == 0 else None,
+        )
+        submit = cast(Callable[..., int], function)
+        return submit(line.argv, line.env, line.cwd, streams, self._reader, process)
+
+
+class Commands:
+    """Takes connections of one listening socket, one after another."""
+
+    def __init__(self, listener: socket.socket, conf: str, frontend: str) -> None:
+        """`frontend` is the socket of the typed workers."""
+        self._listener = listener
+        self._known = _Known(conf)
+        self._frontend = frontend
+        self._names = Names()
+        self._run = {name: self._loaded(name) for name in COMMANDS}
+        self._zone = os.environ.get("TZ")
+
+    @staticmethod
+    def _loaded(name: str) -> Run:
+        module = importlib.import_module(f"gsched_cli.{name}")
+        return cast(Run, module.run)
+
+    def serve(self) -> None:
+        """One client, if there is one."""
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        with sock:
+            try:
+                self._converse(Conversation(sock), stream_peer(sock))
+            except (OSError, BadMessage):
+                # It has gone, or is none of ours: it runs the command itself.
+                return
+
+    def _converse(self, talk: Conversation, who: Credentials) -> None:
+        talk.say(b"H", b"")
+        line = talk.request()
+        function = self._run.get(line.name)
+        if function is None:
+            talk.say(b"P", b"")
+            return
+        self._in_zone(line.env.get("TZ"))
+        base = line.request_id.hex().encode()
+        reader = _Asker(self._frontend, self._known, who, base)
+        with reader:
+            one = _Run(talk, line, reader, self._names)
+            try:
+                code = one.run(function)
+            except OwnProcess:
+                if not one.spoken:
+                    talk.say(b"P", b"")
+                return
+        talk.say(b"X", bytes([code & 0xFF]))
+
+    def _in_zone(self, zone: str | None) -> None:
+        """Times are shown in the client's zone."""
+        if zone == self._zone:
+            return
+        self._zone = zone
+        if zone is None:
+            os.environ.pop("TZ", None)
+        else:
+            os.environ["TZ"] = zone
+        time.tzset()
+
+
+def main(argv: list[str]) -> None:
+    """A worker process: `CONF FRONTEND LISTEN_FD LIFE_FD`, started by the frontend's parent."""
+    conf, frontend, listen_fd, life_fd = argv[0], argv[1], int(argv[2]), int(argv[3])
+    listener = socket.socket(fileno=listen_fd)
+    listener.setblocking(False)
+    commands = Commands(listener, conf, frontend)
+    asked: list[int] = []
+    wake, wake_end = os.pipe()
+    os.set_blocking(wake_end, False)
+    signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while not asked:
+        ready, _, _ = select.select([listener.fileno(), life_fd, wake], [], [])
+        if life_fd in ready:
+            return
+        if listener.fileno() in ready:
+            commands.serve()
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])

@@ -1,0 +1,142 @@
+"""What the thin client (cli/client.c) and a worker say to each other: a command line to run.
+
+A message is four bytes of length, big-endian, a letter, and so many bytes less one. The client
+says:
+
+C  a request: fields of a letter, four bytes of length, and bytes (see `CommandLine`)
+D  what it was asked for        N  an errno instead
+
+The worker says:
+
+H  that it is there, first of all
+O E  bytes for standard output and standard error
+X  one byte, the exit code: the end
+P  the command has to run in a process of the user's: the end, and nothing was said before
+R S I  asks for a file, for what lies at a path ("-" nothing, "f" a file, "d" a directory, "o"
+       anything else), for standard input
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from dataclasses import dataclass, field
+
+from gsched.wire.messages import MAX_FRAME, BadMessage
+
+_LENGTH = struct.Struct(">I")
+#: seconds for one step of the conversation: a client that sleeps does not hold a worker longer
+PATIENCE_S = 10.0
+
+
+@dataclass
+class CommandLine:
+    """A request, and what the client knows of its process."""
+
+    name: str = ""
+    argv: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str = "/"
+    #: the base of the ids of all that the command asks for
+    request_id: bytes = b""
+    umask: int = 0o022
+    sid: int = 0
+    host: str = ""
+    #: soft limits by name, -1 infinite
+    limits: dict[str, int] = field(default_factory=dict)
+
+
+def parse(data: bytes) -> CommandLine:
+    """Reads the fields of a request; BadMessage for anything malformed. Cost: its bytes."""
+    found = CommandLine()
+    at, size = 0, len(data)
+    while at < size:
+        if size - at < 5:
+            raise BadMessage("a field breaks off")
+        letter = data[at]
+        (length,) = _LENGTH.unpack_from(data, at + 1)
+        at += 5
+        if length > size - at:
+            raise BadMessage("a field is longer than its request")
+        _take(found, letter, data[at : at + length])
+        at += length
+    if not found.name or len(found.request_id) != 16 or not found.cwd.startswith("/"):
+        raise BadMessage("a request without name, id or directory")
+    return found
+
+
+def _take(found: CommandLine, letter: int, value: bytes) -> None:
+    try:
+        match chr(letter):
+            case "a":
+                found.argv.append(os.fsdecode(value))
+            case "e":
+                name, _, text = value.partition(b"=")
+                found.env.setdefault(os.fsdecode(name), os.fsdecode(text))
+            case "n":
+                found.name = value.decode("ascii")
+            case "d":
+                found.cwd = os.fsdecode(value)
+            case "i":
+                found.request_id = bytes.fromhex(value.decode("ascii"))
+            case "u":
+                found.umask = int(value, 8)
+            case "s":
+                found.sid = int(value)
+            case "h":
+                found.host = os.fsdecode(value)
+            case "l":
+                name, _, text = value.partition(b"=")
+                found.limits[name.decode("ascii")] = int(text)
+            case _:
+                pass  # of a newer client
+    except ValueError as problem:
+        raise BadMessage(f"field {chr(letter)!r}: {problem}") from None
+
+
+class Conversation:
+    """A worker's side of one connection. Every method raises OSError when the client is gone."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        sock.settimeout(PATIENCE_S)
+
+    def request(self) -> CommandLine:
+        """What is to be run. Raises BadMessage too."""
+        letter, data = self._receive()
+        if letter != b"C":
+            raise BadMessage(f"{letter!r} is no request")
+        return parse(data)
+
+    def say(self, letter: bytes, data: bytes | memoryview) -> None:
+        """Sends one message."""
+        self._sock.sendall(_LENGTH.pack(len(data) + 1) + letter + data)
+
+    def ask(self, letter: bytes, what: bytes = b"") -> bytes:
+        """What the client answers; OSError with its errno where it could not."""
+        self.say(letter, what)
+        got, data = self._receive()
+        if got == b"N":
+            number = int(data) if data.isdigit() else 5
+            raise OSError(number, os.strerror(number), os.fsdecode(what))
+        if got != b"D":
+            raise ConnectionResetError(f"{got!r} is no answer")
+        return data
+
+    def _receive(self) -> tuple[bytes, bytes]:
+        head = self._exactly(5)
+        (length,) = _LENGTH.unpack_from(head)
+        if not 1 <= length <= MAX_FRAME:
+            raise BadMessage(f"message of {length} bytes")
+        return head[4:5], self._exactly(length - 1)
+
+    def _exactly(self, size: int) -> bytes:
+        parts, left = [], size
+        while left:
+            data = self._sock.recv(min(left, 1 << 20))
+            if not data:
+                raise ConnectionResetError("the client has gone")
+            parts.append(data)
+            left -= len(data)
+        return b"".join(parts)
