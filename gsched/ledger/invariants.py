@@ -86,6 +86,11 @@ def check(led: Ledger) -> None:
     _ensure(extra == led.extra_tasks, "the count of array tasks is wrong")
     _ensure(parts == led.parts, "the index of shares by node is wrong")
     _ensure(blobs == led.blob_refs, "the count of users of scripts and environments is wrong")
+    for name, resv in led.reservations.items():
+        _ensure(resv.name == name, f"reservation {name} is stored as {resv.name}")
+        _ensure(resv.start < resv.end, f"reservation {name} ends before it begins")
+        kept = [share.node for share in resv.nodes]
+        _ensure(len(kept) == len(set(kept)) > 0, f"reservation {name} keeps a node twice, or none")
     for name in led.nodes:
         used = led.cluster.used(name)
         _ensure(used[0] == cpus[name].bit_count(), f"{name}: CPUs in use")

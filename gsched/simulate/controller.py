@@ -226,5 +226,6 @@ class Controller:
         for mine, theirs in ((self.ledger.jobs, loaded.jobs), (self.ledger.nodes, loaded.nodes)):
             assert mine == theirs, "what was committed is not what is in memory"
         assert loaded.parts == self.ledger.parts
+        assert loaded.reservations == self.ledger.reservations
         for name in self.ledger.nodes:
             assert loaded.cluster.used(name) == self.ledger.cluster.used(name), name

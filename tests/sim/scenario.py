@@ -226,7 +226,8 @@ def account_job(world: World, job: Job, told: Submitted) -> None:
         assert job.wstatus == told.exit_code << 8 and told.exit_code, f"job {job_id}"
     elif job.state == JobState.TIMEOUT:
         late = job.time_limit and told.duration > job.time_limit
-        assert late or told.relimited, f"job {job_id} timed out"
+        # Or with its reservation.
+        assert late or told.relimited or job.reservation, f"job {job_id} timed out"
     elif job.state == JobState.CANCELLED:
         assert told.cancelled, f"job {job_id} was cancelled by nobody"
     elif job.state == JobState.NODE_FAIL:
