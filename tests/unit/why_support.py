@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import uuid
 from collections.abc import Callable
 
 from unit.ledger_support import Bench
@@ -139,6 +140,7 @@ class _Reader:
     def __init__(self, world: World) -> None:
         self._world = world
         self.call = world.call
+        self.new_request_id = lambda: uuid.uuid4().bytes
         self.status = world.status
         self.uid = self.gid = world.uid
 
