@@ -111,9 +111,14 @@ class Daemons:
         return process
 
     def workers(self, parent: int) -> list[int]:
-        """Pids of a frontend's workers."""
+        """Pids of a frontend's workers for typed requests."""
         text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
-        return [int(word) for word in text.split()]
+        typed = b"gsched.frontend.worker"
+        return [
+            pid
+            for pid in map(int, text.split())
+            if typed in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
 
     def client(self) -> Client:
         return Client(self.socket, slurm_conf=str(self.conf))
