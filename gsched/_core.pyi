@@ -601,8 +601,8 @@ class Core:
         user in a partition (0: any number), max_array of an array (-1: any number), beyond what
         may start of a group, or with one_per_unit of a unit, and for those that waited less than
         min_age. busy_first: nodes in use are reserved before idle ones. keep: 0 plans anew, else
-        DRAW_FORWARD, HOLD_STILL, or STAND (which needs no plan_jobs). A share of a GPU is planned
-        as a whole one. Cost beside the above: nodes + shares + per reservation nodes (a look-up
+        DRAW_FORWARD, HOLD_STILL, or STAND (which needs no plan_jobs). A share of a GPU gets
+        no reservation. Cost beside the above: nodes + shares + per reservation nodes (a look-up
         each, and the segments of those in question), for gangs a few times + per other job the
         slots of the window (2,048 at most); with STAND per reservation its shares, and nodes only
         for those made anew (128 at most: then nothing more starts in this pass).

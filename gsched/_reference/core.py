@@ -241,6 +241,8 @@ class Core(Quick):
         if not hold and (book.exact >= book.options.exact or not self.may_reserve(job, book)):
             if self.confined(want.reservation):
                 job.start = self.opens(want.reservation, book.now)
+            elif want.gpu_milli:
+                job.start = 0
             else:
                 job.start = book.lay(want, duration)
             return False

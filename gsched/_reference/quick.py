@@ -57,6 +57,9 @@ class Quick(Surveys):
 
     def may_reserve(self, job: Job, book: Book) -> bool:
         o = book.options
+        if self.requests[job.req].gpu_milli:
+            # The book knows whole GPUs only.
+            return False
         priority = job.priority & (1 << o.tier_bits) - 1 if o.tier_bits else job.priority
         if priority < o.min_priority or (o.min_age and book.now - job.since < o.min_age):
             return False

@@ -5,7 +5,8 @@
 # together. The jobs behind them are laid into a skyline: GPUs and CPUs of a partition in all, by
 # slots of time; they get a time before which they will not start.
 #
-# A share of a GPU is planned as all of it; a share that starts now is placed as one.
+# A job that wants a share of a GPU gets no place: segments know whole GPUs only, so its place would
+# keep other shares out for nothing. It starts when its share is there, beside what is planned.
 
 
 cdef int64_t next_event(Cluster* c, Req* r, int64_t at) noexcept nogil:
@@ -405,6 +406,8 @@ cdef int plan_job(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexc
     if (b.n_exact >= b.exact or not may_reserve(c, slot)):
         if confined(c, r.resv):
             at = window_next(c, r.resv, now)
+        elif r.milli:
+            at = -1
         else:
             at = sky_lay(c, r, duration)
         if at == -2:

@@ -57,6 +57,9 @@ cdef int may_reserve(Cluster* c, int32_t slot) noexcept nogil:
     cdef Book* b = &c.book
     cdef int32_t user = c.q_user[slot]
     cdef int64_t priority = c.q_priority[slot]
+    if c.reqs[c.q_req[slot]].milli:
+        # Segments know whole GPUs only: a place of a share would keep other shares out for nothing.
+        return 0
     if b.tier_bits:
         priority &= ((<int64_t>1) << b.tier_bits) - 1
     if priority < b.min_priority:
