@@ -5,7 +5,7 @@ from __future__ import annotations
 import pwd
 from collections.abc import Callable, Iterator
 
-from gsched.model.why import Away, Cause, JobRef, Lack, Place, Why
+from gsched.model.why import Away, Cause, JobRef, Kept, Lack, Place, Why
 from gsched.units import format_limit, format_memory_short
 
 #: epoch seconds as text
@@ -136,6 +136,36 @@ def _priority(why: Why, cause: Cause, when: When) -> str:
     return f"There is room in partition {cause.partition}, but a start now would delay {who}."
 
 
+def _kept(why: Why, cause: Cause, when: When) -> str:
+    place = _place(why, cause)
+    kept = place.kept if place is not None else []
+    if cause.kind == "maintenance":
+        kept = [one for one in kept if one.maintenance]
+    if place is None or not kept:
+        return f"Reservations are in its way in partition {cause.partition}: {cause.detail}."
+    said = "; ".join(kept_text(why, one, when) for one in kept)
+    return f"It would run into others' time in partition {cause.partition}: {said}."
+
+
+def kept_text(why: Why, one: Kept, when: When) -> str:
+    """What a reservation keeps, and when: "reservation r keeps 4 nodes (node[1-4]) until ..."."""
+    what = _plural(one.count, "node") if one.whole else _part(one)
+    since = f"from {when(one.start)} " if one.start > why.at else ""
+    name = f"{'maintenance' if one.maintenance else 'reservation'} {one.name}"
+    return f"{name} keeps {what} ({one.nodes}) {since}until {when(one.end)}"
+
+
+def _part(one: Kept) -> str:
+    nodes = _plural(one.count, "node")
+    return f"{_plural(one.gpus, 'GPU')} of {nodes}" if one.gpus else f"a part of {nodes}"
+
+
+def _reservation_begin(why: Why, cause: Cause, when: When) -> str:
+    if cause.never:
+        return f"Its reservation {cause.detail} is over."
+    return f"Its reservation {cause.detail} begins at {when(cause.until)}."
+
+
 def _never(why: Why, cause: Cause, when: When) -> str:
     place = _place(why, cause)
     text = f"Partition {cause.partition} as it is configured cannot hold it, even if it were empty"
@@ -172,12 +202,15 @@ def _resources(why: Why, cause: Cause, when: When) -> str:
             more = f"{_gpus(place, place.gpus_wanted)} are wanted, {place.gpus_free} are free"
         return f"Partition {cause.partition} has no room for it: {more}."
     now = [lack for lack in place.lacks if not lack.never]
+    if place.reservation:
+        # Nodes outside of its reservation are no news where others lack something.
+        now = [lack for lack in now if lack.what != "reservation"] or now
     text = (
         f"Only {place.suited} of the {place.needed} nodes that it wants have room"
         if place.needed > 1
         else "No node has room"
     )
-    text += f" in partition {cause.partition}"
+    text += f" in {_whose(place)}"
     if not now:
         return f"{text}."
     lack = max(now, key=lambda one: (one.alone, one.nodes))
@@ -213,6 +246,9 @@ _CAUSES: dict[str, Callable[[Why, Cause, When], str]] = {
     "component": _component,
     "together": _together,
     "priority": _priority,
+    "reservation": _kept,
+    "maintenance": _kept,
+    "reservation_begin": _reservation_begin,
     "never": _never,
     "nodes": _nodes,
     "resources": _resources,
@@ -222,7 +258,15 @@ _CAUSES: dict[str, Callable[[Why, Cause, When], str]] = {
 
 
 def _place(why: Why, cause: Cause) -> Place | None:
-    return next((one for one in why.places if one.partition == cause.partition), None)
+    way = cause.partition, cause.reservation
+    return next((one for one in why.places if (one.partition, one.reservation) == way), None)
+
+
+def _whose(place: Place) -> str:
+    """Where it would start."""
+    if place.reservation:
+        return f"its reservation {place.reservation}"
+    return f"partition {place.partition}"
 
 
 # ---- demands -----------------------------------------------------------------------------------
@@ -290,6 +334,8 @@ def lack_text(place: Place, lack: Lack) -> str:
         return f"{have} not the features {place.features}"
     if lack.what == "reserved":
         return f"{are} kept for jobs ahead"
+    if lack.what == "reservation" and place.reservation:
+        return f"{are} not of its reservation {place.reservation}, or kept for a maintenance"
     if lack.what in _APART:
         return f"{have} room, but {_APART[lack.what]}"
     return {
@@ -297,7 +343,7 @@ def lack_text(place: Place, lack: Lack) -> str:
         "excluded": f"{are} excluded (--exclude)",
         "state": f"{are} out of use",
         "busy": f"{have} other jobs, and whole nodes are wanted",
-        "reservation": f"{are} in a reservation",
+        "reservation": f"{are} kept for reservations of others",
         "layout": f"{have} other sockets, cores or threads",
         "near": f"{have} too few{free} cores near the GPUs, or by socket",
     }.get(lack.what, f"cannot meet the demand {lack.what!r}")
@@ -388,11 +434,16 @@ def lines(why: Why, when: When) -> Iterator[str]:
                 f"Partition {place.partition} has {_plural(place.nodes, 'node')}; {wanted} wanted "
                 f"with {need_text(place)}{each}; {place.suited} {has} room"
             )
+            if place.reservation:
+                yield f"  in reservation {place.reservation}"
             for lack in place.lacks:
                 only = f" ({lack.alone} only this)" if 0 < lack.alone < lack.nodes else ""
                 yield f"  {lack.nodes:>6}  {lack_text(place, lack)}{only}"
                 for away in lack.away:
                     yield f"          {away_text(away)}"
+                if lack.what == "reservation":
+                    for one in place.kept:
+                        yield f"          {kept_text(why, one, when)}"
     if why.components:
         return
     yield ""
@@ -405,9 +456,9 @@ def lines(why: Why, when: When) -> Iterator[str]:
         yield f"Expected start: {start_text(why, when)}"
     if why.suggestions:
         yield "It would start " + ("then" if why.at > why.now else "now") + " with"
-        for one in why.suggestions:
-            words = [*one.options, *(f"(without {name})" for name in one.without)]
-            yield f"    {' '.join(words)}    on {one.nodes}"
+        for other in why.suggestions:
+            words = [*other.options, *(f"(without {name})" for name in other.without)]
+            yield f"    {' '.join(words)}    on {other.nodes}"
     for command in why.commands:
         yield f"Or: {command}"
 
@@ -421,6 +472,13 @@ def record_lines(why: Why, when: When) -> list[str]:
                 f"WhyDemand={lack.what} Partition={place.partition} Never={int(lack.never)} "
                 f"Nodes={lack.nodes}/{place.nodes} Alone={lack.alone} NodeList={lack.names}"
             )
+        for one in place.kept:
+            out.append(
+                f"WhyReservation={one.name} Partition={place.partition} "
+                f"StartTime={when(one.start)} EndTime={when(one.end)} "
+                f"Maintenance={int(one.maintenance)} Nodes={one.count} NodeList={one.nodes} "
+                f"GPUs={one.gpus}"
+            )
     first = why.ahead.first.id if why.ahead.first is not None else ""
     out.append(f"WhyAhead={why.ahead.jobs} First={first or '(null)'}")
     start = why.start
@@ -428,7 +486,7 @@ def record_lines(why: Why, when: When) -> list[str]:
         f"WhyStart={when(start.time) if start.time else 'Unknown'} Basis={start.basis} "
         f"NodeList={start.nodes or '(null)'}"
     )
-    for one in why.suggestions:
-        words = [*one.options, *(f"without:{name}" for name in one.without)]
+    for other in why.suggestions:
+        words = [*other.options, *(f"without:{name}" for name in other.without)]
         out.append(f"WhyInstead={' '.join(words)}")
     return out

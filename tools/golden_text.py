@@ -40,6 +40,7 @@ PLAIN = (
     (r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d\b", "<date>"),
     (r"\bPriority=[1-9]\d*", "Priority=<prio>"),
     (r"\b0\.\d{14}\b|\b42949\d{5}\b", "<prio>"),
+    (r"\bOS=Linux \S+", "OS=Linux <release>"),
     (r"AllocNode:Sid=\S+", "AllocNode:Sid=<host>:<sid>"),
     (r"(?<=HetJobIdSet=)\d+-\d+", "<ids>"),
     (r"(?<=JOB_ID_HET_GROUP_)(\d)=\d+", r"\1=<id>"),

@@ -56,7 +56,7 @@ class Cluster:
         )
 
         #: questions about requests that nobody has made, and about times to come
-        self.what_if = WhatIf(self._nodes, self._requests, self._queue, self._core)
+        self.what_if = WhatIf(self._nodes, self._requests, self._queue, self._core, self._windows)
 
         self._workload = Workload()
         #: a plan has been taken over: passes respect it

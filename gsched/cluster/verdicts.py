@@ -178,7 +178,8 @@ class Verdicts:
             if self._core.what_if(req, now) is not None:
                 code = _core.PRIORITY
         elif code == _core.WINDOW:
-            if self._windows.maintenance_ahead(now, self._queue.limit(job_id)):
+            limit, partition = self._queue.limit(job_id), self._queue.row[key][1]
+            if self._windows.maintenance_ahead(now, limit, partition, self._queue.named(job_id)):
                 return _MAINTENANCE
         elif code == _core.UNTESTED:
             # A component that may not start holds the others back.

@@ -13,10 +13,11 @@ from gsched import _core
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
+from gsched.cluster.windows import Windows
 from gsched.forecast import place_all
 from gsched.hostlist import compress
 from gsched.model import Job, Shape
-from gsched.model.why import Lack, Place, Start
+from gsched.model.why import Kept, Lack, Place, Start
 
 #: names of nodes that are told of those that lack something
 MOST_NAMES = 256
@@ -27,6 +28,10 @@ _BITS = {what: 1 << bit for bit, what in enumerate(_core.LACKS)}
 _OUTSIDE = _BITS["partition", True]
 _OTHERS = _OUTSIDE | _BITS["excluded", True] | _BITS["features", True]
 _RESERVED = _BITS["reserved", False]
+_WINDOW = _BITS["reservation", False]
+
+#: a partition, and an advance reservation ("" none), in which a job may start
+Way = tuple[str, str]
 
 
 class Planned:
@@ -41,11 +46,19 @@ class Planned:
 class WhatIf:
     """The cluster's answers to requests that nobody has made."""
 
-    def __init__(self, nodes: Nodes, requests: Requests, queue: Queue, core: _core.Core) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        requests: Requests,
+        queue: Queue,
+        core: _core.Core,
+        windows: Windows,
+    ) -> None:
         self._nodes = nodes
         self._requests = requests
         self._queue = queue
         self._core = core
+        self.windows = windows
 
     # ---- would it start ------------------------------------------------------------------------
 
@@ -60,13 +73,15 @@ class WhatIf:
         job_id: int = 0,
         planned: bool = True,
         switches: bool = True,
+        within: str = "",
     ) -> str | None:
         """The nodes (host list) that a request would get now, or at a later time, beside the
-        reservations of all but `job_id` (or as if there were none); None: it does not fit. `limit`:
-        seconds, 0 none; switches: on as few as `job_id` waits for. Cost: as Core.what_if."""
+        plans for all but `job_id` (or as if there were none); None: it does not fit. `limit`:
+        seconds, 0 none; switches: on as few as `job_id` waits for; within: in that advance
+        reservation. Cost: as Core.what_if."""
         few = self._queue.switches(job_id)[0] if switches else 0
         try:
-            req = self._requests.acquire(shape, partition, few)
+            req = self._requests.acquire(shape, partition, few, self.windows.number(within))
         except (ValueError, KeyError):
             return None
         try:
@@ -77,12 +92,16 @@ class WhatIf:
             self._core.drop_request(req)
         return None if found is None else self._host_list(row[0] for row in found.nodes)
 
-    def together(self, wanted: Sequence[tuple[Shape, Sequence[str]]], now: int) -> bool:
-        """Whether all of these have room at once in what is free. Cost: a placement each."""
+    def together(self, wanted: Sequence[tuple[Shape, Sequence[Way]]], now: int) -> bool:
+        """Whether all of these have room at once in what is free, each in one of its ways. Cost:
+        a placement each."""
         requests: list[list[int]] = []
         try:
-            for shape, names in wanted:
-                requests.append([self._requests.acquire(shape, name) for name in names])
+            for shape, ways in wanted:
+                numbers = [(name, self.windows.number(within)) for name, within in ways]
+                requests.append(
+                    [self._requests.acquire(shape, name, 0, number) for name, number in numbers]
+                )
             return place_all(self._core, requests, now) is not None
         except (ValueError, KeyError):
             return False
@@ -94,18 +113,21 @@ class WhatIf:
     # ---- why not -------------------------------------------------------------------------------
 
     def place(
-        self, job: Job, shape: Shape, partition: str, limit: int, now: int, at: int = 0
+        self, job: Job, shape: Shape, way: Way, limit: int, now: int, at: int = 0
     ) -> tuple[Place, list[Planned]]:
-        """How a partition answers a request, and whose plans a start would disturb. Cost: nodes,
-        and the reservations; at a later time the shares of running jobs too."""
+        """How a partition (and a reservation) answers a request, and whose plans a start would
+        disturb. Cost: nodes, and the plans; at a later time the shares of running jobs too."""
+        partition, within = way
         part = self._nodes.config.partitions[partition]
         place = Place(partition, len(part.nodes), needed=max(1, shape.min_nodes))
+        place.reservation = within
         place.gpu_type, place.features = shape.gpu_type, shape.features
         if shape.share:
             place.share = f"{shape.share}:{shape.share_count}"
         try:
             words = self._requests.words(shape, partition)
-            req = self._requests.acquire(shape, partition, self._queue.switches(job.id)[0])
+            switches = self._queue.switches(job.id)[0]
+            req = self._requests.acquire(shape, partition, switches, self.windows.number(within))
         except (ValueError, KeyError):
             place.never = True
             return place, []
@@ -148,11 +170,18 @@ class WhatIf:
         place.starts = start is not None
         if start is not None:
             place.on = self._host_list(row[0] for row in start.nodes)
-        if room is None or start is not None:
+        begin = max(now, at)
+        if start is None and any(mask & _WINDOW for mask in counts):
+            self._keep(place, lacks, begin, limit)
+            if room is not None:
+                # Is it in the way of a reservation, whatever is planned?
+                plans = [one.key for one in self._core.reservations()]
+                alone = self._core.what_if(req, now, limit, at=at, without=plans)
+                place.windowed = alone is None
+        if room is None or start is not None or place.windowed:
             return []
         touched = {row[0] for row in room.nodes}
         touched |= {i for i, mask in enumerate(lacks) if mask & _RESERVED}
-        begin = max(now, at)
         end = begin + (limit or YEAR)
         mine = set(own)
         return [
@@ -163,6 +192,28 @@ class WhatIf:
             and planned.until > begin
             and not touched.isdisjoint(self._nodes.index[name] for name in planned.nodes)
         ]
+
+    def _keep(self, place: Place, lacks: memoryview[int], at: int, limit: int) -> None:
+        """The reservations that are in the way, with what they keep of these nodes."""
+        index = self._nodes.index
+        for resv, start, end in self.windows.meets(place.reservation, at, limit):
+            shares = [
+                share
+                for share in resv.nodes
+                if share.node in index and lacks[index[share.node]] & _WINDOW
+            ]
+            if not shares:
+                continue
+            kept = Kept(resv.name, start, end, len(shares), maintenance=resv.maintenance)
+            kept.nodes = compress([share.node for share in shares])
+            kept.whole = all(share.cpus < 0 for share in shares)
+            kept.gpus = sum(
+                self._nodes.config.nodes[share.node].gpus
+                if share.cpus < 0
+                else share.gpus.bit_count()
+                for share in shares
+            )
+            place.kept.append(kept)
 
     def _ever(self, req: int, words: dict[str, Any], job: Job) -> bool:
         """Whether the empty cluster could hold it; few switches are not asked for ever."""
@@ -211,11 +262,11 @@ class WhatIf:
                 found.append((one.key, Planned(row[0], one.at, one.until, names)))
         return sorted(found, key=lambda item: (item[1].at, item[1].job_id))
 
-    def possible(self, shape: Shape, partition: str) -> bool:
+    def possible(self, shape: Shape, partition: str, within: str = "") -> bool:
         """Whether it would fit if no job ran: False where nodes or GPUs out of use are missing.
         Cost: nodes, once per change."""
         try:
-            req = self._requests.acquire(shape, partition)
+            req = self._requests.acquire(shape, partition, 0, self.windows.number(within))
         except (ValueError, KeyError):
             return False
         try:
@@ -237,11 +288,12 @@ class WhatIf:
             return Start(max(min(known), now), "not_before")
         found = []
         switches, end = self._queue.switches(job.id)
-        for partition in partitions:
+        for partition, within in ((name, way) for name in partitions for way in self.ways(job)):
+            number = self.windows.number(within)
             # On few switches as long as it waits for them, then on any number.
             for few, least in {(switches, now), (0, end)}:
                 try:
-                    req = self._requests.acquire(job.spec.shape, partition, few)
+                    req = self._requests.acquire(job.spec.shape, partition, few, number)
                 except (ValueError, KeyError):
                     continue
                 try:
@@ -262,6 +314,10 @@ class WhatIf:
             if not first and head in self._queue.row:
                 first = self._queue.row[head][0]
         return jobs, first if first != job_id else 0
+
+    def ways(self, job: Job) -> list[str]:
+        """The reservations in which a job may start, in order; "" is outside of all."""
+        return self.windows.ways(job)
 
     def switches(self, job_id: int) -> tuple[int, int]:
         """(leaf switches it has to lie on, until when it waits for them); (0, 0): any number."""

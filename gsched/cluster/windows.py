@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from gsched import _core, reserve
 from gsched.cluster.nodes import Nodes
 from gsched.model import Job, Reservation
@@ -61,12 +63,53 @@ class Windows:
         ]
         return [*drawn, ""]
 
-    def maintenance_ahead(self, now: int, limit: int) -> bool:
-        """Whether a job that starts now would meet a maintenance."""
+    def maintenance_ahead(
+        self, now: int, limit: int, partition: str, named: Sequence[str] = ()
+    ) -> bool:
+        """Whether a job that starts now would meet a maintenance: of nodes of its partition, or of
+        those that it names. Cost: what maintenances keep."""
         until = now + (limit or reserve.YEAR)
+        part = self._nodes.config.partitions.get(partition)
+        mine = set(named or (part.nodes if part is not None else ()))
         return any(
             start < until and now < end
             for name, resv in self._known.items()
-            if resv.maintenance
+            if resv.maintenance and any(share.node in mine for share in resv.nodes)
             for start, end in self._spans[name]
         )
+
+    def meets(self, within: str, at: int, limit: int) -> list[tuple[Reservation, int, int]]:
+        """The reservations that a job would meet which starts then in `within` ("" in none), each
+        with the time, (start, end), that it would meet first."""
+        until = at + (limit or reserve.YEAR)
+        mine = self._known.get(within)
+        found = []
+        for name, resv in self._known.items():
+            # Those that overlap share what both keep; a maintenance has it for itself.
+            if name == within or (mine is not None and not mine.flex and not resv.maintenance):
+                continue
+            span = next((s for s in self._spans[name] if s[0] < until and at < s[1]), None)
+            if span is not None:
+                found.append((resv, *span))
+        return sorted(found, key=lambda one: (one[1], one[0].name))
+
+    def opens(self, name: str, at: int) -> int:
+        """When a reservation is in force, from `at` on; 0 never. At any time where a job of it may
+        also run outside of it."""
+        resv = self._known.get(name)
+        if resv is None:
+            return 0
+        if resv.flex:
+            return at
+        return next((max(start, at) for start, end in self._spans[name] if at < end), 0)
+
+    def usable(self, job: Job, at: int, groups: Collection[str]) -> list[str]:
+        """Reservations in force that the job's owner may use and has not asked for."""
+        return [
+            name
+            for name, resv in self._known.items()
+            if name not in reserve.names(job.spec.reservation)
+            and self.opens(name, at) == at
+            and not resv.maintenance
+            and reserve.may_use(resv, job.user, (*groups, job.group), job.spec.account)
+        ]

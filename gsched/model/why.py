@@ -31,7 +31,8 @@ class Cause(msgspec.Struct):
     """One thing that keeps the job waiting; the first of a list is what the reason word says."""
 
     #: hold, dependency, begin, requeue, array_limit, licenses, partition_state, time_limit, size,
-    #: account, qos, component, together, resources, nodes, never, priority, not_tested, new;
+    #: account, qos, component, together, resources, reservation,
+    #: maintenance, reservation_begin, nodes, never, priority, not_tested, new;
     #: others may come
     kind: str
     #: nothing that ends by itself changes it: the request, or somebody's order, has to
@@ -47,6 +48,8 @@ class Cause(msgspec.Struct):
     #: when it will have passed
     until: int = 0
     jobs: list[JobRef] = []
+    #: the reservation in which it would start; "" in none
+    reservation: str = ""
 
 
 class Away(msgspec.Struct):
@@ -80,12 +83,31 @@ class Lack(msgspec.Struct):
     away: list[Away] = []
 
 
+class Kept(msgspec.Struct):
+    """An advance reservation that a job would run into."""
+
+    name: str
+    #: the time of it that the job would meet first
+    start: int
+    end: int
+    #: how many of the nodes that the job could use it keeps, and which
+    count: int
+    nodes: str = ""
+    #: the whole of each; else some GPUs or CPUs
+    whole: bool = True
+    #: GPUs that it keeps on them
+    gpus: int = 0
+    maintenance: bool = False
+
+
 class Place(msgspec.Struct):
     """How one partition answers the request."""
 
     partition: str
     #: nodes of the partition
     nodes: int
+    #: the advance reservation in which it would start; "" in none
+    reservation: str = ""
     #: nodes wanted at least, and those that could give their part now
     needed: int = 1
     suited: int = 0
@@ -112,6 +134,9 @@ class Place(msgspec.Struct):
     on: str = ""
     #: planned jobs that a start would delay
     delays: list[JobRef] = []
+    #: reservations of others that keep nodes from it; windowed: they alone are in the way
+    kept: list[Kept] = []
+    windowed: bool = False
 
 
 class Ahead(msgspec.Struct):

@@ -6,7 +6,7 @@ us per waiting job and node, and some hundred placements for the suggestions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +19,7 @@ from gsched.scheduling.passes import max_test
 from gsched.scheduling.suggest import suggest
 
 if TYPE_CHECKING:
+    from gsched.cluster.what_if import Way
     from gsched.ledger.ledger import Ledger
 
 #: other jobs that are named for one matter
@@ -39,6 +40,9 @@ _WORDS = {
     "licenses": "Licenses",
     "array_limit": "JobArrayTaskLimit",
     "resources": "Resources",
+    "reservation": "ReqNodeNotAvail, May be reserved for other job",
+    "maintenance": "ReqNodeNotAvail, Reserved for maintenance",
+    "reservation_begin": "Reservation",
     "together": "Resources",
     "priority": "Priority",
     "never": "BadConstraints",
@@ -47,7 +51,10 @@ _WORDS = {
     "new": "None",
 }
 #: of several partitions the most hopeful one comes first
-_HOPE = ("priority", "resources", "nodes", "never")
+_HOPE = (
+    *("priority", "resources", "reservation", "maintenance", "reservation_begin", "nodes"),
+    "never",
+)
 
 #: the flags of a node, the most telling first
 _AWAY = (
@@ -117,8 +124,10 @@ def _one(led: Ledger, job: Job, asked: Asked) -> Why:
     open_ = [name for name in why.partitions if name not in {bar.partition for bar in bars}]
     places = []
     causes = []
-    for name in open_:
-        place, more = _placement(led, job, name, asked)
+    for way in _ways(led, job, open_):
+        place, more = _placement(led, job, way, asked)
+        for cause in more:
+            cause.reservation = way[1]
         places.append(place)
         causes += more
     why.places = places
@@ -157,7 +166,10 @@ def _passed(cause: Cause, asked: Asked) -> bool:
 def _never(why: Why, open_: list[str]) -> bool:
     if any(cause.never for cause in why.causes if not cause.partition):
         return True
-    by_partition: dict[str, bool] = {place.partition: place.never for place in why.places}
+    by_partition: dict[str, bool] = {}
+    for place in why.places:
+        name = place.partition
+        by_partition[name] = place.never and by_partition.get(name, True)
     for cause in why.causes:
         if cause.partition and cause.partition not in open_:
             by_partition[cause.partition] = cause.never
@@ -338,11 +350,15 @@ def _bars(led: Ledger, job: Job) -> Iterator[Cause]:
 # ---- nodes -------------------------------------------------------------------------------------
 
 
-def _placement(led: Ledger, job: Job, name: str, asked: Asked) -> tuple[Place, list[Cause]]:
+def _ways(led: Ledger, job: Job, partitions: Iterable[str]) -> list[Way]:
+    """Partitions, and reservations in them, in which a job may start."""
+    return [(name, within) for name in partitions for within in led.cluster.what_if.ways(job)]
+
+
+def _placement(led: Ledger, job: Job, way: Way, asked: Asked) -> tuple[Place, list[Cause]]:
     shape = job.spec.shape
-    place, planned = led.cluster.what_if.place(
-        job, shape, name, job.time_limit, asked.now, asked.at
-    )
+    name, within = way
+    place, planned = led.cluster.what_if.place(job, shape, way, job.time_limit, asked.now, asked.at)
     for lack in place.lacks:
         if lack.what == "state":
             lack.away = _away(led, name)
@@ -355,14 +371,38 @@ def _placement(led: Ledger, job: Job, name: str, asked: Asked) -> tuple[Place, l
             place.delays.append(ref)
     if place.starts:
         return place, []
-    if place.never:
-        return place, [Cause("never", True, name)]
+    never = [Cause("never", True, name)] if place.never else []
+    opens = led.cluster.what_if.windows.opens(within, asked.at) if within else asked.at
+    if opens != asked.at:
+        # What is to be had in it is asked for only when it has begun.
+        begin = Cause("reservation_begin", not opens, name, detail=within, until=opens)
+        return place, [begin, *never]
+    if never:
+        return place, never
+    if place.windowed:
+        return place, [_kept(led, job, place, asked)]
     if place.room:
         return place, [Cause("priority", False, name, jobs=place.delays)]
     away = [node for node in shape.nodelist if not _up(led, node)]
-    if away or not led.cluster.what_if.possible(shape, name):
+    if away or not led.cluster.what_if.possible(shape, name, within):
         return place, [Cause("nodes", False, name, detail=compress(away) if away else "")]
     return place, [Cause("resources", False, name)]
+
+
+def _kept(led: Ledger, job: Job, place: Place, asked: Asked) -> Cause:
+    """Reservations of others are in the way."""
+    maintenance = led.cluster.what_if.windows.maintenance_ahead(
+        asked.at, job.time_limit, place.partition, job.spec.shape.nodelist
+    )
+    kept = [one for one in place.kept if one.maintenance == maintenance] or place.kept
+    return Cause(
+        "maintenance" if maintenance else "reservation",
+        False,
+        place.partition,
+        detail=",".join(one.name for one in kept),
+        have=sum(one.count for one in kept),
+        until=max((one.end for one in kept), default=0),
+    )
 
 
 def _up(led: Ledger, name: str) -> bool:
@@ -421,7 +461,10 @@ def _components(led: Ledger, job: Job, asked: Asked) -> Iterator[Cause]:
         if not causes and len(barred) == len(names):
             causes = list(barred.values())
         if not causes:
-            found = [_placement(led, one, name, asked) for name in names if name not in barred]
+            found = [
+                _placement(led, one, way, asked)
+                for way in _ways(led, one, [name for name in names if name not in barred])
+            ]
             if any(place.starts for place, _ in found):
                 continue
             causes = [cause for _, more in found for cause in more]
@@ -433,7 +476,10 @@ def _components(led: Ledger, job: Job, asked: Asked) -> Iterator[Cause]:
     if held_up:
         yield Cause("component", detail=word, jobs=held_up)
         return
-    wanted = [(one.spec.shape, one.spec.partitions or (one.partition,)) for one in [job, *waiting]]
+    wanted = [
+        (one.spec.shape, _ways(led, one, one.spec.partitions or (one.partition,)))
+        for one in [job, *waiting]
+    ]
     if not led.cluster.what_if.together(wanted, asked.now):
         yield Cause("together")
 
@@ -452,9 +498,15 @@ def _start(
         last = max(outside, key=lambda cause: cause.until)
         fits = any(
             led.cluster.what_if.nodes_for(
-                job.spec.shape, name, job.time_limit, asked.now, at=last.until, job_id=job.id
+                job.spec.shape,
+                name,
+                job.time_limit,
+                asked.now,
+                at=last.until,
+                job_id=job.id,
+                within=within,
             )
-            for name in open_
+            for name, within in _ways(led, job, open_)
         )
         return Start(last.until, last.kind if fits else "not_before")
     if any(cause.kind in ("component", "together") for cause in why.causes):
@@ -463,10 +515,13 @@ def _start(
         place = next(place for place in why.places if place.starts)
         return Start(asked.at, "now", place.on)
     start = led.cluster.what_if.start(job, open_, asked.now)
+    begins = [cause.until for cause in why.causes if cause.kind == "reservation_begin"]
+    if start.basis == "earliest" and start.time in begins:
+        return Start(start.time, "reservation_begin")
     few, end = led.cluster.what_if.switches(job.id)
     if few and (not start.time or end < start.time):
         # From then on any number of switches will do.
-        for name in open_:
+        for name, within in _ways(led, job, open_):
             if led.cluster.what_if.nodes_for(
                 job.spec.shape,
                 name,
@@ -475,6 +530,7 @@ def _start(
                 at=end,
                 job_id=job.id,
                 switches=False,
+                within=within,
             ):
                 return Start(end, "switches")
     return start

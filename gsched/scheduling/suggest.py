@@ -43,6 +43,8 @@ class Variation(msgspec.Struct):
     licenses: str = ""
     #: on as few switches as the job waits for
     switches: bool = True
+    #: advance reservations in which it may start, "" outside of all
+    ways: tuple[str, ...] = ("",)
 
 
 class _Search:
@@ -58,6 +60,7 @@ class _Search:
             job.spec.partitions or (job.partition,),
             begin=job.spec.begin,
             licenses=job.spec.licenses,
+            ways=tuple(led.cluster.what_if.ways(job)),
         )
         self._left = led.cluster.licenses_left(job.id, now) if job.spec.licenses else {}
 
@@ -65,7 +68,7 @@ class _Search:
         """(partition, nodes) that it would start on; None: it would not."""
         if one.begin > max(self.now, self.at) or not self._licensed(one.licenses):
             return None
-        for name in one.partitions:
+        for name, within in ((name, way) for name in one.partitions for way in one.ways):
             if self.tried >= MOST_TRIED or name not in self.led.config.partitions:
                 return None
             spec = msgspec.structs.replace(
@@ -85,6 +88,7 @@ class _Search:
                 at=self.at,
                 job_id=self.job.id,
                 switches=one.switches,
+                within=within,
             )
             if nodes is not None:
                 return name, nodes
@@ -139,7 +143,10 @@ def suggest(led: Ledger, job: Job, now: int, at: int, groups: Collection[str]) -
 
 
 def _one_less(search: _Search, base: Variation) -> Iterator[Variation]:
-    for make in (_time, _begin, _partition, _names, _memory, _cpus, _license, _gpus, _nodes):
+    for make in (
+        *(_time, _begin, _partition, _reservation, _names),
+        *(_memory, _cpus, _license, _gpus, _nodes),
+    ):
         yield from (one for one in make(search, base) if search.starts(one))
 
 
@@ -213,6 +220,21 @@ def _partition(search: _Search, base: Variation) -> Iterator[Variation]:
             minutes = part.max_time // 60
             option = f"--time={format_limit(60 * minutes)}"
             yield _vary(base, [*options, option], partitions=(name,), limit=60 * minutes)
+
+
+def _reservation(search: _Search, base: Variation) -> Iterator[Variation]:
+    """In a reservation of its owner, or outside of the one it asks for."""
+    job, windows = search.job, search.led.cluster.what_if.windows
+    for name in windows.usable(job, max(search.now, search.at), search.groups):
+        if name not in base.ways:
+            yield _vary(base, f"--reservation={name}", ways=(name,))
+    if job.spec.reservation:
+        outside = msgspec.structs.replace(
+            job, spec=msgspec.structs.replace(job.spec, reservation="")
+        )
+        without = [*base.without, "--reservation"]
+        ways = tuple(search.led.cluster.what_if.ways(outside))
+        yield msgspec.structs.replace(base, ways=ways, without=without)
 
 
 def _memory_said(search: _Search, shape: Shape, name: str) -> list[str]:
