@@ -9,6 +9,7 @@ from unit.why_support import CONF, Waits, World
 
 from cli.why_words import record_lines, sentences
 from gsched.model import JobState
+from gsched.scheduling import Planner
 from gsched.wire.messages import Done, UpdateReservation
 
 HOURS = 3600
@@ -308,3 +309,58 @@ def test_its_reservation_later() -> None:
     assert not w.why.starts and w.kinds == ["reservation_begin"]
     w = Waits(build, "--reservation=r", at_s=2 * HOURS)
     assert w.why.starts and w.place.on == "node1"
+
+
+class PlannedWorld(World):
+    """Beside passes a plan is made of the whole queue, as the controller does."""
+
+    def __init__(self) -> None:
+        conf = CONF.replace("SlurmdTimeout=60", "SlurmdTimeout=0")
+        conf = conf.replace("GresTypes", "SchedulerParameters=bf_resolution=1\nGresTypes")
+        super().__init__(conf)
+        self.planner = Planner()
+
+    def settle(self) -> dict[int, str]:
+        words = super().settle()
+        self.planner.prepare(self.led, self.now).run()
+        assert self.planner.apply(self.led)
+        return words | super().settle()
+
+
+def test_a_reservation_beside_a_plan_of_the_whole_queue() -> None:
+    """The head waits for the reservation's end at three hours, then it has all nodes for one."""
+
+    def build() -> World:
+        world = _kept("r", "node[1-3]", world=PlannedWorld())
+        world.sbatch("--nodes=4", "--gres=gpu:8", "--time=2:30:00", "-J", "head")
+        world.settle()
+        return world
+
+    w = Waits(build, "--nodes=2", "--gres=gpu:1", "--time=2:30:00")
+    assert w.kinds == ["reservation"] and w.word == OTHER
+    assert [(one.name, one.count) for one in w.place.kept] == [("r", 3)]
+    assert w.start == ("planned", 5 * HOURS + HOURS // 2)
+    assert w.options == {"--time=2:00:00", "--nodes=1"}
+    # On one node for four hours it would delay the head.
+    w = Waits(build, "--gres=gpu:1", "--time=4:00:00")
+    assert w.kinds == ["priority"] and w.word == "Priority"
+    assert [one.id for one in w.place.delays] == ["1"]
+    assert w.options == {"--time=3:00:00"}
+
+
+def test_its_reservation_beside_a_plan() -> None:
+    w = Waits(
+        lambda: _kept("r", "node1", users="alice", world=PlannedWorld()),
+        *("--reservation=r", "--gres=gpu:1"),
+    )
+    assert w.kinds == ["reservation_begin"] and w.word == "Reservation"
+    assert w.why.start.time - w.now == 2 * HOURS
+    assert w.options == {"without --reservation"}
+
+
+def test_a_reservation_that_its_owner_may_not_use() -> None:
+    """It is refused when it is submitted; an administrator's job may go there."""
+    world = _kept("r", "node1", after=0)
+    with pytest.raises(AssertionError, match="Access denied to requested reservation"):
+        world.sbatch("--reservation=r", "--gres=gpu:1")
+    assert world.started("--reservation=r", "--gres=gpu:1", uid=0).alloc[0].node == "node1"
