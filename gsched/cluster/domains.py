@@ -37,6 +37,13 @@ class Domains(NamedTuple):
         chosen = 0
         for mask, count in zip(self.masks, counts, strict=True):
             there, left = free_cpus & mask, count
+            if there and left:
+                # Mostly the lowest free cores are neighbours: all at once.
+                low = ((there & -there).bit_length() - 1) // threads * threads
+                row = (1 << left * threads) - 1 << low
+                if there & row == row:
+                    chosen |= row
+                    continue
             while there and left:
                 core = ((there & -there).bit_length() - 1) // threads
                 mine = whole << core * threads

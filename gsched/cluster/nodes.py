@@ -212,8 +212,14 @@ class Nodes:
         """GPUs of an allocation by type, without those of which it has only parts."""
         found: dict[str, int] = {}
         for part in alloc:
+            if part.shares or not part.gpus:
+                continue
             types = self._gpu_type[self.index[part.node]]
-            for bit in bits(0 if part.shares else part.gpus):
+            first = types[0]
+            if types.count(first) == len(types):
+                found[first] = found.get(first, 0) + part.gpus.bit_count()
+                continue
+            for bit in bits(part.gpus):
                 found[types[bit]] = found.get(types[bit], 0) + 1
         return found
 

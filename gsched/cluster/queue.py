@@ -219,8 +219,11 @@ class Queue:
         row_lists = list(by_partition.values())
         self._licenses.add(job.id, choices, row_lists, job.priority, job.spec.begin)
 
-    def why_parked(self, job: Job, partition: str) -> str:
-        """Slurm's reason why a job takes no part in passes for a partition; "" it does."""
+    def why_parked(
+        self, job: Job, partition: str, fits: set[int] | None = None, req: int = -1
+    ) -> str:
+        """Slurm's reason why a job takes no part in passes for a partition; "" it does. `fits`
+        remembers, while nothing else changes, the request classes that are not too big."""
         if job.held:
             if job.reason:
                 return job.reason
@@ -234,17 +237,21 @@ class Queue:
             return "PartitionInactive"
         if part.max_time and (not job.time_limit or job.time_limit > part.max_time):
             return "PartitionTimeLimit"
-        if self._requests_of.too_big(job.spec.shape, partition):
-            return "PartitionConfig"
+        if fits is None or req not in fits:
+            if self._requests_of.too_big(job.spec.shape, partition):
+                return "PartitionConfig"
+            if fits is not None:
+                fits.add(req)
         return access.barred(part, job.spec)
 
     def reword(self, config: Config) -> None:
         """The same, but for the partitions' states."""
         self._config = config
 
-    def judge(self, job: Job) -> bool | None:
+    def judge(self, job: Job, fits: set[int]) -> bool | None:
         """Whether a queued job's reason for not starting at all has changed, when that could be put
-        right; None: it must be queued anew, as it has several rows or is bound to others."""
+        right; None: it must be queued anew, as it has several rows or is bound to others. `fits`
+        is empty before the first of many jobs that are judged at once."""
         rows = self._rows.get(job.id)
         if rows is None:
             return False
@@ -255,7 +262,7 @@ class Queue:
         before = self.parked.get(job.id, "")
         if before == "BadConstraints":
             return None
-        why = self.why_parked(job, self.row[rows[0]][1])
+        why = self.why_parked(job, self.row[rows[0]][1], fits, self._requests[job.id][0][2])
         if why == before:
             return False
         if why:
@@ -331,6 +338,10 @@ class Queue:
     def first_row(self, job_id: int) -> int:
         """The row that speaks for the job: the first that has not been started."""
         return next((key for key in self._rows[job_id] if key in self.row), 0)
+
+    def single(self, job_id: int) -> bool:
+        """Whether a job in the queue never had more than one row."""
+        return len(self._rows[job_id]) == 1
 
     def leads(self, job_id: int) -> list[int]:
         """The rows that speak for the job: the first of each of its partitions that has not been

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ from gsched.ledger.ledger import Ledger
 from gsched.ledger.state import FORMAT, Meta, StoredAnswer
 from gsched.model import Job, Node, PartitionChange, Reservation
 from gsched.store import StateTooNew, Store, StoreError
+from gsched.store.versioned import Key
 
 T = TypeVar("T")
 
@@ -71,3 +72,14 @@ def load_ledger(
 def encode_record(value: msgspec.Struct | bytes | None) -> bytes | None:
     """A record as it lies in the store; bytes (content) as they are."""
     return value if value is None or isinstance(value, bytes) else _encode(value)
+
+
+def encode_records(
+    records: Mapping[Key, msgspec.Struct | bytes | None],
+) -> dict[Key, bytes | None]:
+    """The same for all of a batch: there may be thousands."""
+    encode = _encode
+    return {
+        key: value if value is None or isinstance(value, bytes) else encode(value)
+        for key, value in records.items()
+    }

@@ -19,9 +19,9 @@ from gsched.controller import memory
 from gsched.controller.background import Background
 from gsched.controller.clock import Clock
 from gsched.controller.configless import Files
-from gsched.controller.load import encode_record
+from gsched.controller.load import encode_records
 from gsched.controller.mailer import Mailer
-from gsched.controller.orders import pack, wire_form
+from gsched.controller.orders import Contents, pack, wire_form
 from gsched.controller.sharing import Sharing
 from gsched.controller.verbs import reconfigure, shutdown, submit, why
 from gsched.ledger import absence
@@ -316,10 +316,10 @@ class Controller:
                     reply.version = version
             # Time is persisted with whatever else is.
             out.puts["meta", b"meta"] = self._ledger.meta
-            self._store.commit({key: encode_record(value) for key, value in out.puts.items()})
+            self._store.commit(encode_records(out.puts))
             self.counts.commits += 1
         if out.view:
-            self._view.put({key: encode_record(value) for key, value in out.view.items()})
+            self._view.put(encode_records(out.view))
         if out.mails and self._mailer is not None:
             self._mailer.send(out.mails)
         for level, text in out.log:
@@ -328,10 +328,11 @@ class Controller:
         for node, message in out.messages:
             self._sockets.send_node(node, encode(message))
         images: dict[int, msgspec.Raw] = {}
+        content = Contents(self._content)
         for node, orders in out.orders.items():
             live = self._ledger.live.get(node)
             if live is not None and live.session:
-                for packed in pack(self._ledger.meta.epoch, live.session, orders, self._content):
+                for packed in pack(self._ledger.meta.epoch, live.session, orders, content):
                     self._sockets.send_node(node, wire_form(packed, images))
         if out.schedule:
             self._wants_pass = True

@@ -12,8 +12,28 @@ from gsched.wire.messages import LaunchSpec, Order, Orders, Prepare, encode
 #: A message grows no further once it carries this much, bytes; one order always fits.
 ENOUGH = 4 << 20
 
+#: Content of at most this many bytes is kept while a batch is sent.
+KEPT = 64 << 10
+
 #: content hash -> content, None when it is not stored
 Content = Callable[[str], bytes | None]
+
+
+class Contents:
+    """Content while a batch is sent: what many jobs have in common is read once. Large content is
+    not kept, since there may be much of it."""
+
+    def __init__(self, read: Content) -> None:
+        self._read = read
+        self._kept: dict[str, bytes | None] = {}
+
+    def __call__(self, digest: str) -> bytes | None:
+        if digest in self._kept:
+            return self._kept[digest]
+        found = self._read(digest)
+        if found is not None and len(found) <= KEPT:
+            self._kept[digest] = found
+        return found
 
 
 def wire_form(orders: Orders, images: dict[int, msgspec.Raw]) -> bytes:

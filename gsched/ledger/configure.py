@@ -163,9 +163,12 @@ def open_or_close(led: Ledger, name: str, state: str, out: Outcome) -> None:
     partitions[name] = msgspec.structs.replace(partitions[name], state=state)
     led.config = msgspec.structs.replace(led.config, partitions=partitions)
     led.cluster.reword(led.config)
-    for job in led.jobs.values():
-        if job.state == JobState.PENDING and name in (job.spec.partitions or (job.partition,)):
-            led.cluster.judge(job)
+    pending = JobState.PENDING
+    led.cluster.judge(
+        job
+        for job in led.jobs.values()
+        if job.state == pending and name in (job.spec.partitions or (job.partition,))
+    )
     out.schedule = True
 
 

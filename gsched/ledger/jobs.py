@@ -137,9 +137,9 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
 
 
 def _prepare(led: Ledger, job: Job, now: float, out: Outcome) -> None:
-    image = image_of(job)
+    image, limit = image_of(job), seconds_left(led, job)
     for index in range(len(job.alloc)):
-        send_prepare(led, job, index, now, out, image)
+        send_prepare(led, job, index, now, out, image, limit)
     _tell_waiters(led, job, now, out)
 
 
@@ -169,24 +169,35 @@ def image_of(job: Job) -> Job:
 
 
 def send_prepare(
-    led: Ledger, job: Job, index: int, now: float, out: Outcome, image: Job | None = None
+    led: Ledger,
+    job: Job,
+    index: int,
+    now: float,
+    out: Outcome,
+    image: Job | None = None,
+    limit: int = -1,
 ) -> None:
     """Orders the node to prepare its share (and, alone, to start it). Script and environment are
     filled in by whoever sends it."""
     part = job.alloc[index]
     gpus = led.nodes[part.node].gpus
     uuids = [gpu.uuid for bit, gpu in enumerate(gpus) if part.gpus >> bit & 1]
-    limit = hetero.limit(led, job)
     launch = LaunchSpec(
         job=image or image_of(job),
         node_index=index,
         gpu_uuids=uuids,
-        limit_s=reserved.cut(led, job, limit + over_time(led, job) if limit else 0),
+        limit_s=limit if limit >= 0 else seconds_left(led, job),
         cluster_name=led.config.cluster_name,
     )
     if job.het_job_id and launch.batch:
         launch.components = hetero.unit(led, job)
     led.order(part.node, Prepare(0, launch, go=hetero.one_node(job)), now, out)
+
+
+def seconds_left(led: Ledger, job: Job) -> int:
+    """After which a node ends its share of an attempt that starts; 0 never."""
+    limit = hetero.limit(led, job)
+    return reserved.cut(led, job, limit + over_time(led, job) if limit else 0)
 
 
 def send_kill(led: Ledger, job: Job, part: NodeAlloc, cause: str, now: float, out: Outcome) -> None:

@@ -226,7 +226,7 @@ def _report(led: Ledger, name: str, msg: Report, now: float, out: Outcome) -> No
     live.last_heard = now
     live.cpu_load, live.free_mem_mb = msg.cpu_load, msg.free_mem_mb
     node = led.nodes[name]
-    if node.flags & NodeFlag.NOT_RESPONDING:
+    if node.flags != NodeFlag.NONE and node.flags & NodeFlag.NOT_RESPONDING:
         node.flags &= ~NodeFlag.NOT_RESPONDING
         if node.flags & NodeFlag.DOWN and _returns(led, node, True):
             node.flags &= ~NodeFlag.DOWN

@@ -79,10 +79,18 @@ def _gpu(gpu: Gpu) -> Iterator[str]:
 
 
 def _report(message: Report) -> Iterator[str]:
-    numbers = (message.epoch, message.seen, message.cpu_load, message.free_mem_mb)
-    if any(abs(number) > MAX_NUMBER for number in numbers):
+    low, high = -MAX_NUMBER, MAX_NUMBER
+    # Written out, as below: this is the most frequent message of all.
+    if not (
+        low <= message.epoch <= high
+        and low <= message.seen <= high
+        and low <= message.cpu_load <= high
+        and low <= message.free_mem_mb <= high
+    ):
         yield "a report with a number out of range"
-    if any(len(uuid) + len(text) > MAX_TEXT for uuid, text in message.gpu_faults.items()):
+    if message.gpu_faults and any(
+        len(uuid) + len(text) > MAX_TEXT for uuid, text in message.gpu_faults.items()
+    ):
         yield "a fault of a GPU that is too long"
     yield from _attempts(message.attempts)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from socket import SO_PEERCRED, SOL_SOCKET, socket
 from typing import NamedTuple
 
@@ -91,6 +92,7 @@ class Admission:
         return None
 
 
+@lru_cache(maxsize=1 << 16)
 def key_holder(user_id: str) -> KeyHolder | None:
     """Reads the User-Id that `Admission.decide` gave to a connection."""
     role, colon, name = user_id.partition(":")

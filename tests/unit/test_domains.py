@@ -4,10 +4,12 @@ of two sockets with eight cores and four GPUs each, but where it says otherwise.
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sbatch_support import FakeCluster, sbatch
 
 from gsched.cluster import Cluster
-from gsched.cluster.domains import domains_of
+from gsched.cluster.domains import Domains, domains_of
 from gsched.config import Config, parse_config
 from gsched.cpuset import format_cpu_list, specialized
 from gsched.model import Gpu, Job, Node, NodeAlloc, NodeFlag
@@ -188,3 +190,16 @@ def test_domains_of_a_node() -> None:
     )
     flat = parse_config({"slurm.conf": one}).nodes["a"]
     assert len(domains_of(flat, []).sizes) in (0, 4)
+
+
+@given(st.integers(0, (1 << 32) - 1), st.integers(1, 4), st.lists(st.integers(0, 8), min_size=2))
+def test_the_lowest_free_cores_are_picked(free: int, threads: int, counts: list[int]) -> None:
+    halves = (tuple(range(4)), tuple(range(4, 8)))
+    whole = (1 << threads) - 1
+    masks = tuple(sum(whole << core * threads for core in cores) for cores in halves)
+    one = Domains(cores=halves, masks=masks)
+    wanted = 0
+    for cores, count in zip(halves, counts, strict=False):
+        there = [whole << c * threads & free for c in cores if whole << c * threads & free]
+        wanted |= sum(there[:count])
+    assert one.pick(free, counts[:2], threads) == wanted

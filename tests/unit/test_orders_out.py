@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gsched.controller.orders import wire_form
+from gsched.controller.orders import KEPT, Contents, wire_form
 from gsched.model import Job, JobSpec, NodeAlloc
 from gsched.wire.messages import Forget, LaunchSpec, Orders, Prepare, ToNode, decode, encode
 
@@ -22,3 +22,19 @@ def test_a_job_of_many_nodes_is_encoded_once_and_reads_the_same() -> None:
         assert sent == encode(orders)
         assert decode(ToNode, sent) == orders
     assert list(images) == [id(gang)]
+
+
+def test_what_many_jobs_have_in_common_is_read_once() -> None:
+    stored = {"small": b"x" * 100, "large": b"y" * (KEPT + 1)}
+    reads: list[str] = []
+
+    def read(digest: str) -> bytes | None:
+        reads.append(digest)
+        return stored.get(digest)
+
+    contents = Contents(read)
+    for _ in range(3):
+        assert contents("small") == stored["small"]
+        assert contents("large") == stored["large"]
+        assert contents("none") is None
+    assert [reads.count(name) for name in ("small", "large", "none")] == [1, 3, 3]
