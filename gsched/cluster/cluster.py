@@ -210,9 +210,7 @@ class Cluster:
                     self._queue.within.pop(start.key, ""),
                 )
             )
-        for key, code in decided.changed:
-            if code != _core.STARTED:
-                self._verdicts.add(key, code)
+        self._verdicts.add(decided.changed)
         self._verdicts.reserved(decided.reservations, whole="keep" not in how)
         verdicts = self._verdicts.tell(now)
         return Plan(

@@ -50,6 +50,8 @@ class Nodes:
         }
         #: CPU ids that no job holds, per node
         self.free_cpus: list[int] = []
+        #: (CPUs, MB) that jobs may have, per node
+        self._usable: list[tuple[int, int]] = []
         self._gpu_type: list[list[str]] = [[] for _ in self.names]
         self._gpu_cores: list[list[str]] = [[] for _ in self.names]
         self._class = [0] * len(self.names)
@@ -68,6 +70,7 @@ class Nodes:
             together.network = units
         for conf in config.nodes.values():
             self.free_cpus.append((1 << conf.cpus) - 1 & ~specialized(conf))
+            self._usable.append((usable_cpus(conf), usable_memory(conf)))
             for feature in conf.features:
                 self._feature_bit.setdefault(feature, len(self._feature_bit))
 
@@ -185,13 +188,9 @@ class Nodes:
     def used(self, name: str) -> tuple[int, int, int]:
         """(CPUs, MB, GPU bitmap) that jobs hold on a node."""
         i = self.index[name]
-        conf = self.config.nodes[name]
+        cpus, mem_mb = self._usable[i]
         state = self._core.node(i)
-        return (
-            usable_cpus(conf) - state.free_cpus,
-            usable_memory(conf) - state.free_mem_mb,
-            state.used_gpus,
-        )
+        return cpus - state.free_cpus, mem_mb - state.free_mem_mb, state.used_gpus
 
     def gpu_bits(self, name: str, kind: str = "") -> int:
         """The GPUs of a node that are of a type ("" any), as a bitmap."""

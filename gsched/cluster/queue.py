@@ -257,12 +257,13 @@ class Queue:
             return False
         spec = job.spec
         bound = job.array_pending or job.het_job_id or spec.licenses or len(spec.partitions) > 1
-        if bound or len(rows) != 1 or rows[0] not in self.row:
+        row = self.row.get(rows[0]) if rows else None
+        if bound or len(rows) != 1 or row is None:
             return None
         before = self.parked.get(job.id, "")
         if before == "BadConstraints":
             return None
-        why = self.why_parked(job, self.row[rows[0]][1], fits, self._requests[job.id][0][2])
+        why = self.why_parked(job, row[1], fits, self._requests[job.id][0][2])
         if why == before:
             return False
         if why:

@@ -108,6 +108,8 @@ def _by_gpu(shape: Shape, words: dict[str, Any]) -> dict[str, Any]:
 
 def batch_first(wanted: str, alloc: list[NodeAlloc], config: Config) -> None:
     """Puts the first node with the features of --batch in front: it runs the script."""
+    if not wanted:
+        return
     options = features.parse(wanted)
     for place, part in enumerate(alloc):
         has = set(config.nodes[part.node].features)

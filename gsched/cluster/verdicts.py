@@ -52,6 +52,8 @@ _HOPE = (
     _core.HELD,
 )
 
+_STARTED = int(_core.STARTED)
+
 #: verdicts told to the view per pass: the rest follow in the next one, so that a pass over a
 #: long queue does not hold up the loop
 VERDICTS_PER_PASS = 4000
@@ -104,9 +106,9 @@ class Verdicts:
         """Verdicts to be told."""
         return len(self._changed)
 
-    def add(self, key: int, code: int) -> None:
-        """A row's verdict changed."""
-        self._changed[key] = code
+    def add(self, changes: Iterable[tuple[int, int]]) -> None:
+        """Verdicts of rows that a pass has changed."""
+        self._changed.update([change for change in changes if change[1] != _STARTED])
 
     def parked(self, job_id: int) -> None:
         """A job has entered the queue; if it may not start its reason is told."""

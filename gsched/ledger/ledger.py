@@ -33,7 +33,17 @@ from gsched.ledger import (
 from gsched.ledger.commands import Command, Configure, NodeMessage, Start, TakeOver, Tick, Write
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import Meta, NodeLive, StoredAnswer, job_key
-from gsched.model import Job, JobState, Node, NodeFlag, NodeUse, PartitionChange, Phase, Reservation
+from gsched.model import (
+    Job,
+    JobState,
+    Node,
+    NodeAlloc,
+    NodeFlag,
+    NodeUse,
+    PartitionChange,
+    Phase,
+    Reservation,
+)
 from gsched.taskset import TaskSet
 from gsched.wire.messages import (
     AckOutbox,
@@ -365,7 +375,13 @@ class Ledger:
                 continue
             cpus, mem, gpus = self.cluster.used(name)
             parts = self.parts[name]
-            held = (self.jobs[job_id].alloc[index] for job_id, index in parts.items())
+            completing = 0
+            shared: list[NodeAlloc] = []
+            for job_id, index in parts.items():
+                job = self.jobs[job_id]
+                completing += job.finished
+                if job.alloc[index].shares:
+                    shared.append(job.alloc[index])
             if len(parts) != live.jobs:
                 live.jobs, live.last_busy = len(parts), int(self.meta.last_now)
             out.view["use", name.encode()] = NodeUse(
@@ -374,12 +390,12 @@ class Ledger:
                 mem_alloc_mb=mem,
                 gpus_alloc=gpus,
                 jobs=len(parts),
-                completing=sum(self.jobs[j].finished for j in parts),
+                completing=completing,
                 cpu_load=live.cpu_load,
                 free_mem_mb=live.free_mem_mb,
                 last_heard=int(live.last_heard),
                 last_busy=live.last_busy,
-                parts=gpushare.used(held),
+                parts=gpushare.used(shared) if shared else {},
             )
         self._use_dirty.clear()
 
