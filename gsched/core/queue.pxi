@@ -362,7 +362,8 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
             # Jobs have started since: is it still the plan alone that keeps it waiting?
             r.refused_at = c.n_started
             r.refused_len = end - now
-            r.refused_by_plan = r.refused_by_plan and place(c, &c.now, r, 0)
+            # Of a job before, a window that does not concern this one may have been.
+            r.refused_by_plan = place(c, &c.now, r, 0)
             r.refused_by_window = not r.refused_by_plan and windows_alone(c, r)
             if not r.refused_by_plan and not r.refused_by_window:
                 r.refused_from = 0

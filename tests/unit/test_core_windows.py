@@ -53,6 +53,26 @@ def test_who_would_run_into_a_window_waits_until_it_is_over(plan: dict[str, int]
     assert [start.key for start in core.schedule(200, **plan).starts] == [1, 2]
 
 
+def test_a_window_is_told_to_those_whom_it_concerns() -> None:
+    """Four GPUs run until 50, the first in the queue wants all eight then. Of its class, jobs of 60
+    and 70 s would put that back; one of 200 s would run into the window besides."""
+    core = cluster(1)
+    core.allocate(9, [(0, 1, 0, 0b1111)], 50)
+    core.set_reservation(0, [(100, 200)], [(0, 0, 0b11110000)])
+    core.queue_add(1, core.request(gpus_per_node=8), 9, 1, 10)
+    half = core.request(gpus_per_node=4)
+    for key, limit in ((2, 60), (3, 200), (4, 70)):
+        core.queue_add(key, half, 0, key, limit)
+    done = core.schedule(0)
+    assert [(r.key, r.at) for r in done.reservations] == [(1, 50)]
+    assert [core.verdict(key) for key in (1, 2, 3, 4)] == [
+        _core.RESOURCES,
+        _core.PRIORITY,
+        _core.WINDOW,
+        _core.PRIORITY,
+    ]
+
+
 @pytest.mark.parametrize("plan", both_plans())
 def test_jobs_of_a_reservation_run_in_it_alone(plan: dict[str, int]) -> None:
     """They wait for it, start with it on its node, and end with it."""
