@@ -28,6 +28,10 @@ PURGE_DEFAULT = 300
 AHEAD = 14
 #: end of one without: a year, as Slurm has it
 YEAR = 365 * 86400
+#: no reservation is longer, or begins or ends later: far within the calendar, repeats and all
+LATEST = 1 << 34
+#: bytes of a name, which is a key of the store
+NAME_BYTES = 200
 
 
 def flag(word: str) -> str | None:
@@ -38,6 +42,11 @@ def flag(word: str) -> str | None:
         return low
     # What says only how the nodes were chosen is not for users to set.
     return low if low in FLAGS and low not in ("SPEC_NODES", "ALL_NODES") else None
+
+
+def good_name(name: str) -> bool:
+    """Whether a reservation may be called so: a job can ask for it, and the store can keep it."""
+    return name.isprintable() and not set(name) & set(", ") and len(name.encode()) <= NAME_BYTES
 
 
 def ordered(flags: Iterable[str]) -> tuple[str, ...]:

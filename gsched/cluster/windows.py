@@ -53,8 +53,9 @@ class Windows:
 
     def ways(self, job: Job) -> list[str]:
         """The reservations in which a job may start, in order; "" is outside of all."""
-        if job.spec.reservation:
-            return list(reserve.names(job.spec.reservation))
+        named = reserve.names(job.spec.reservation)
+        if named:
+            return list(named)
         drawn = [
             name
             for name, resv in self._known.items()

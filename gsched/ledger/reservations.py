@@ -63,10 +63,10 @@ def _create(led: Ledger, call: Call, write: UpdateReservation, now: float, out: 
         raise _Wrong("Requested reservation name is duplicate")
     resv = Reservation(name, 0, 0, created_by=call.uid, created=int(now))
     _set(led, resv, write.fields, now)
-    if not resv.users and not resv.groups and not resv.accounts:
-        raise _Wrong("Reservation must have users, groups or accounts")
     if not resv.name:
         resv.name = _new_name(led, resv)
+    if not reserve.good_name(resv.name):
+        raise _Wrong(INVALID)
     resv.nodes = _nodes(led, resv, write.fields)
     _put(led, resv, out)
     _told(led, resv, out)
@@ -209,6 +209,8 @@ def _set(led: Ledger, resv: Reservation, fields: dict[str, str], now: float) -> 
             resv.gpu_type, resv.gpu_count = kind, _int(number)
     if resv.users and resv.groups:
         raise _Wrong("Users and Groups are mutually exclusive")
+    if not resv.users and not resv.groups and not resv.accounts:
+        raise _Wrong("Reservation must have users, groups or accounts")
 
 
 def _int(value: str) -> int:
@@ -272,7 +274,7 @@ def _times(resv: Reservation, fields: dict[str, str], now: float) -> None:
         resv.end = resv.start + _int(long)
     elif change:
         resv.end += _int(change) * (1 if fields.get("duration+") else -1)
-    if resv.end <= resv.start or resv.end <= now:
+    if resv.end <= resv.start or resv.end <= now or resv.end > reserve.LATEST:
         raise _Wrong(BAD_TIME)
 
 

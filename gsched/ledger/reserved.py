@@ -18,7 +18,10 @@ def wrong(
 ) -> tuple[str, str]:
     """Slurm's sentence and code where a user's job may not ask for these reservations; "" it
     may."""
-    for name in reserve.names(text):
+    named = reserve.names(text)
+    if text and not named:
+        return message("ESLURM_RESERVATION_INVALID"), "ESLURM_RESERVATION_INVALID"
+    for name in named:
         resv = led.reservations.get(name)
         if resv is None:
             return message("ESLURM_RESERVATION_INVALID"), "ESLURM_RESERVATION_INVALID"
