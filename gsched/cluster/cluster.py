@@ -65,6 +65,8 @@ class Cluster:
         self.changes = 0
         #: the last pass met jobs whose place was gone, or that came since the plan
         self.unplanned = False
+        #: nodes have come back since the last draft: places that were made without them are poor
+        self.returned = False
         #: when a pass last looked at the whole queue
         self.last_full = 0
 
@@ -89,6 +91,7 @@ class Cluster:
 
     def set_usable(self, name: str, usable: bool) -> None:
         """Whether new work may go to a node."""
+        self.returned = self.returned or (usable and not self._nodes.usable(name))
         self._nodes.set_usable(name, usable)
         self.changes += 1
         self._verdicts.usable_changed(name)
@@ -230,6 +233,7 @@ class Cluster:
         """A copy on which a plan for the whole queue can be made, by the rules of Core.run_plan.
         Cost: a memcpy of the arrays."""
         self.changes = 0
+        self.returned = False
         copy = self._core.copy()
         if len(self._licenses):
             # Nothing is kept for who waits for licences.

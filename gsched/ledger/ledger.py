@@ -27,6 +27,7 @@ from gsched.ledger import (
     outbox,
     partitions,
     reservations,
+    settle,
     submit,
     update,
 )
@@ -117,6 +118,9 @@ class Ledger:
         #: (time, job, attempt, event) of mails about shares of time limits
         self.mail_times: list[tuple[float, int, int, int]] = []
         self._use_dirty: set[str] = set()
+        #: nodes that are expected back after the start, and until when (settle.py)
+        self.awaited: list[str] = []
+        self.settled_at = 0.0
         for conf in config.nodes.values():
             self._add_node(configure.new_node(conf))
 
@@ -236,6 +240,7 @@ class Ledger:
             self._use_dirty.add(name)
         for job_id in self.preparing:
             self.preparing[job_id] = now + self.config.batch_start_timeout
+        settle.begin(self, now)
         out.schedule = True
         out.wake(now + 1)
 
@@ -367,6 +372,10 @@ class Ledger:
         """True when new work may be placed on the node."""
         live = self.live[name]
         return self.nodes[name].flags == NodeFlag.NONE and bool(live.session) and live.confirmed
+
+    def awaits(self, now: float) -> float:
+        """Until when nothing starts as nodes are expected back (settle.py); 0: they are."""
+        return settle.awaits(self, now)
 
     def _flush_use(self, out: Outcome) -> None:
         for name in self._use_dirty:

@@ -37,12 +37,13 @@ class Planner:
         """When the next plan should be begun; infinity: not before something changes."""
         options = options_of(ledger.config)
         cluster = ledger.cluster
-        if self.draft is not None or not options.plans or not cluster.waiting():
+        if self.draft is not None or not options.plans or not cluster.waiting() or ledger.awaited:
             return float("inf")
         changes = cluster.changes
         if not changes:
             return float("inf")
-        much = cluster.unplanned or changes >= max(MUCH, MUCH_OF_QUEUE * cluster.waiting())
+        much = changes >= max(MUCH, MUCH_OF_QUEUE * cluster.waiting())
+        much = much or cluster.unplanned or cluster.returned
         return self._last + options.interval * (SOONEST if much else 1.0)
 
     def prepare(self, ledger: Ledger, now: float) -> Draft:

@@ -8,7 +8,7 @@ from gsched.config import parse_config
 from gsched.ledger.commands import Configure, Start
 from gsched.model import Job, Phase, Shape, StartEstimates, Verdict
 from gsched.scheduling import Planner, options_of, run_pass
-from gsched.wire.messages import CancelJobs
+from gsched.wire.messages import CancelJobs, UpdateNode
 from tests.unit.ledger_support import CONF, Bench, at
 
 WHOLE = Shape(gpus_per_node=8, min_nodes=1)
@@ -153,6 +153,12 @@ def test_when_a_plan_is_due() -> None:
     for _ in range(250):
         b.job(shape=WHOLE, time_limit=600)
     assert b.planner.due_at(b.led) == b.now + 10, "much has changed"
+    b.now += 200
+    b.plan()
+    b.write(UpdateNode(["node4"], "drain", reason="fan"), uid=0)
+    b.run()
+    b.write(UpdateNode(["node4"], "resume"), uid=0)
+    assert b.planner.due_at(b.led) == b.now + 10, "a node is back"
     assert Planned("bf_interval=-1").planner.due_at(b.led) < b.now + 100
     assert not options_of(Planned("bf_interval=-1").config).plans
 
