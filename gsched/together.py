@@ -8,7 +8,7 @@ what it cannot use yet; the others take part in a pass only if all of them fits 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,6 +148,17 @@ class Together:
             return ""
         parts = self._units[leader].in_order
         return next((part.parked for part in parts if part.parked), "")
+
+    def idle(self, now: int, barred: Collection[int]) -> list[int]:
+        """Rows of the jobs that cannot start now however much is free, as one of their components
+        may not: no room is to be kept for the others. `barred`: jobs that wait for licences."""
+        return [
+            row.key
+            for unit in self._units.values()
+            if not unit.ready(now) or not unit.parts.keys().isdisjoint(barred)
+            for part in unit.parts.values()
+            for row in part.rows
+        ]
 
     # ---- a pass -------------------------------------------------------------------------------
 

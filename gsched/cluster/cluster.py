@@ -235,10 +235,10 @@ class Cluster:
         self.changes = 0
         self.returned = False
         copy = self._core.copy()
-        if len(self._licenses):
-            # Nothing is kept for who waits for licences.
-            for key in self._licenses.blocked(now)[0]:
-                copy.queue_update(key, held=1)
+        # Nothing is kept for who waits for licences, or with a component that may not start.
+        waiting, barred = self._licenses.blocked(now) if len(self._licenses) else ((), set())
+        for key in (*waiting, *self._together.idle(now, barred)):
+            copy.queue_update(key, held=1)
         return Draft(self, copy, now, rules)
 
     def adopt(self, draft: Draft) -> bool:

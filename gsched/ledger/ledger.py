@@ -298,6 +298,7 @@ class Ledger:
         configure.tick(self, now, out)
         deadline.tick(self, now, out)
         reservations.tick(self, now, out)
+        settle.tick(self, now, out)
         out.wake(now + 1)
 
     # ---- helpers for the verbs --------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gsched.ledger.outcome import Outcome
 from gsched.model import NodeFlag
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ def awaits(led: Ledger, now: float) -> float:
     while left and not _missing(led, left[-1]):
         left.pop()
     return led.settled_at if left else 0.0
+
+
+def tick(led: Ledger, now: float, out: Outcome) -> None:
+    """When it is over a pass is due."""
+    if led.awaited and not awaits(led, now):
+        out.schedule = True
 
 
 def _missing(led: Ledger, name: str) -> bool:

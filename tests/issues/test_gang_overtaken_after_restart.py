@@ -82,7 +82,10 @@ def test_a_node_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
     assert Planner().due_at(b.led) == float("inf"), "a plan of half the cluster is of no use"
     b.now += SETTLE_S - 1
     assert b.schedule().wake_at == b.now + 1
+    assert not b.tick().schedule
     b.now += 1
+    assert b.tick().schedule
+    assert not b.tick().schedule
     b.schedule()
     assert b.state(short) == JobState.RUNNING
 
