@@ -91,6 +91,8 @@ def prepare(layout: Layout, wanted: Options) -> list[str]:
     make_keys(layout.slurm_conf, names)
     _write(layout.etc / "gres.conf", written.gres)
     _write(layout.etc / "cgroup.conf", written.cgroup)
+    if written.network:
+        _write(layout.etc / "topology.conf", written.network)
     head, *rest = overridden(written.slurm.splitlines(), extra)
     remarks = [*written.remarks, *user_remarks()]
     # slurm.conf comes last: where it exists, the rest does too.
@@ -110,6 +112,8 @@ class Written:
     gres: str
     cgroup: str
     remarks: list[str]
+    #: topology.conf; "" none
+    network: str = ""
 
 
 def _new(layout: Layout, wanted: Options) -> Written:
@@ -182,6 +186,7 @@ def _from_conf(layout: Layout, wanted: Options) -> Written:
         gres,
         "".join(f"{line}\n" for line in cgroup),
         [*remarks, *taken.remarks],
+        taken.network,
     )
 
 

@@ -51,6 +51,8 @@ class Imported:
     cpus: int = 0
     mem_mb: int = 0
     remarks: list[str] = field(default_factory=list)
+    #: topology.conf; "" none
+    network: str = ""
 
 
 def logical_lines(path: Path, depth: int = 0) -> list[tuple[str, str]]:
@@ -93,7 +95,7 @@ def joined(items: list[tuple[str, str]]) -> str:
 
 
 def take(directory: Path) -> Imported:
-    """Reads `directory`/slurm.conf. ImportProblem says what cannot be taken over and where."""
+    """Reads `directory`/slurm.conf, and topology.conf where there is one. ImportProblem says what cannot be taken over and where."""
     result = Imported()
     defaults: dict[str, str] = {}
     nodes: list[str] = []
@@ -127,6 +129,9 @@ def take(directory: Path) -> Imported:
         raise ImportProblem(f"{directory / 'slurm.conf'}: no NodeName line")
     result.lines.append(f"SlurmdParameters={','.join(parameters)}")
     result.lines += [*nodes, *partitions]
+    if (directory / "topology.conf").exists():
+        lines = logical_lines(directory / "topology.conf")
+        result.network = "".join(f"{text}\n" for _, text in lines)
     return result
 
 
