@@ -95,7 +95,8 @@ def joined(items: list[tuple[str, str]]) -> str:
 
 
 def take(directory: Path) -> Imported:
-    """Reads `directory`/slurm.conf, and topology.conf where there is one. ImportProblem says what cannot be taken over and where."""
+    """Reads `directory`/slurm.conf, and topology.conf where there is one. ImportProblem says what
+    cannot be taken over and where."""
     result = Imported()
     defaults: dict[str, str] = {}
     nodes: list[str] = []

@@ -1,5 +1,5 @@
-"""`gsched up --conf DIR` left DIR/topology.conf behind: the site's TopologyPlugin knew no switch, and
-jobs were placed anywhere.
+"""`gsched up --conf DIR` left DIR/topology.conf behind: the site's TopologyPlugin knew no switch,
+and jobs were placed anywhere.
 """
 
 from __future__ import annotations
