@@ -193,8 +193,8 @@ class Verdicts:
             # The first of its partition, but those ahead in other partitions may be the cause.
             req = self._queue.request_of(job_id, key)
             if self._core.what_if(req, now) is not None:
-                code = _core.PRIORITY
-        elif code == _core.WINDOW:
+                code = _core.WINDOW if self._windowed(req, job_id, now) else _core.PRIORITY
+        if code == _core.WINDOW:
             limit, partition = self._queue.limit(job_id), self._queue.row[key][1]
             if self._windows.maintenance_ahead(now, limit, partition, self._queue.named(job_id)):
                 return _MAINTENANCE
@@ -202,6 +202,14 @@ class Verdicts:
             # A component that may not start holds the others back.
             return self._together.parked(job_id) or _WORDS[code]
         return _WORDS.get(code, "None")
+
+    def _windowed(self, req: int, job_id: int, now: int) -> bool:
+        """Whether a job for which there is room would run into an advance reservation, whatever
+        is planned."""
+        if not len(self._windows):
+            return False
+        plans = [one.key for one in self._core.reservations()]
+        return self._core.what_if(req, now, self._queue.limit(job_id), without=plans) is None
 
     def _most_hopeful(self, leads: list[int], key: int, code: int) -> tuple[int, int]:
         """Of the rows that stand for the partitions of a job the one that is told, and its

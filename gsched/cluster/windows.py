@@ -42,6 +42,9 @@ class Windows:
             self._number[name], self._spans[name], rows, firm=resv.maintenance, flex=resv.flex
         )
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def drop(self, name: str) -> None:
         """A reservation is gone. Jobs that may use it must be queued anew."""
         self._core.set_reservation(self._number.pop(name), (), ())
