@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # Arguments for pytest, e.g.  make test ARGS="tests/unit -k hostlist"
 ARGS ?=
+# Tests that run at once: more would get into each other's time, with clusters of several daemons each.
+WORKERS ?= 2
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -21,7 +23,7 @@ demo: $(VENV)/.installed
 # A plain installation, so the tests see what a user gets; `pytest` and not `python -m pytest`,
 # which would import the source tree without its compiled core.
 test: $(VENV)/.tested
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest $(ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 # The core's tests on a build that stops at the first wrong access or undefined operation.
 sanitize: $(VENV)/.tested
