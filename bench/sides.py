@@ -440,9 +440,11 @@ def machine() -> str:
     """One sentence about where this was measured."""
     found = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    # The class of the machine, not its build of the kernel.
+    release = ".".join(platform.release().split(".")[:2])
     return (
         f"{os.cpu_count()} CPUs ({found[1] if found else platform.machine()}), {memory:.0f} GiB, "
-        f"Linux {platform.release()}, Python {platform.python_version()}"
+        f"Linux {release}, Python {platform.python_version()}"
     )
 
 
