@@ -13,7 +13,7 @@ from gsched import _core
 from gsched._core import STAND, Core
 from tests.unit.test_core_plan import cluster, estimates
 
-CORE = Path(_core.__file__).parent / "core"
+CORE = Path(__file__).resolve().parents[2] / "gsched" / "core"
 
 
 def planned(core: Core) -> dict[int, int]:

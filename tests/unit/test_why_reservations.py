@@ -7,10 +7,10 @@ import time
 import pytest
 from unit.why_support import CONF, Waits, World
 
-from cli.why_words import record_lines, sentences
 from gsched.model import JobState
 from gsched.scheduling import Planner
 from gsched.wire.messages import Done, UpdateReservation
+from gsched_cli.why_words import record_lines, sentences
 
 HOURS = 3600
 OTHER = "ReqNodeNotAvail, May be reserved for other job"
