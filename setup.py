@@ -49,7 +49,7 @@ def core_extensions() -> list[Extension]:
     return modules
 
 
-#: the thin client, and the names under which it is installed
+#: the thin client, and the names under which it is installed (those of cli/command.py)
 CLIENT = "cli/client.c"
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct")
 PROGRAMS = [f"build/bin/{name}" for name in COMMANDS]

@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from gsched.client import Client
 from gsched.config import Config, load_config
@@ -26,13 +26,9 @@ from gsched.wire.commandline import CommandLine, Conversation
 from gsched.wire.framing import frame
 from gsched.wire.identity import Credentials, stream_peer
 from gsched.wire.messages import BadMessage, OnBehalf, encode
+from gsched_cli.command import NAMES
 from gsched_cli.common import OwnProcess, Run, Streams, error
 
-if TYPE_CHECKING:
-    pass
-
-#: commands that a worker runs; any other runs in the user's own process
-COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct")
 #: bytes of output that are sent at once
 CHUNK = 256 << 10
 
@@ -235,7 +231,7 @@ class Commands:
         self._known = _Known(conf)
         self._frontend = frontend
         self._names = Names()
-        self._run = {name: self._loaded(name) for name in COMMANDS}
+        self._run = {name: self._loaded(name) for name in NAMES}
         self._zone = os.environ.get("TZ")
 
     @staticmethod
