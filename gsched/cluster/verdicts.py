@@ -174,7 +174,6 @@ class Verdicts:
                 names = self._nodes.names
                 verdict.nodes = ",".join(names[share[0]] for share in kept.placement.nodes)
             if code in (_core.RESOURCES, _core.NODES_DOWN, _core.NEVER, _core.WINDOW):
-                verdict.causes = self._causes(job_id, now)
                 away = self._named_away(job_id) if code != _core.NEVER else ""
                 if away:
                     verdict.reason = f"ReqNodeNotAvail, UnavailableNodes:{away}"
@@ -225,9 +224,3 @@ class Verdicts:
         indexes = [self._nodes.index[name] for name in names if name in self._nodes.index]
         away = [self._nodes.names[i] for i in indexes if not self._core.node(i).usable]
         return compress(away) if away else ""
-
-    def _causes(self, job_id: int, now: int) -> list[tuple[str, int, bool]]:
-        refusal = self._core.place(self._queue.requests(job_id)[0], now, self._queue.limit(job_id))
-        if not isinstance(refusal, _core.Refusal):
-            return []
-        return [(reason.what, reason.nodes, reason.never) for reason in refusal.reasons]

@@ -112,8 +112,6 @@ class Verdict(msgspec.Struct, array_like=True, gc=False):
     job_id: int
     #: Slurm's reason word
     reason: str
-    #: counted causes: (what, how many nodes or GPUs, never?)
-    causes: list[tuple[str, int, bool]] = []
     #: expected start, epoch seconds; 0 unknown
     start: int = 0
     #: nodes the plan has laid aside for it (hostlist text)

@@ -7,7 +7,7 @@ from unit.ledger_support import CONF, Bench, at
 
 from gsched.ledger import Ledger, TakeOver, Tick
 from gsched.ledger.nodes import bind_gpus
-from gsched.model import Gpu, Hold, JobState, NodeFlag, Phase, Shape
+from gsched.model import Gpu, Hold, JobState, NodeFlag, Phase, Shape, Verdict
 from gsched.scheduling import run_pass
 from gsched.wire.messages import (
     AckOutbox,
@@ -223,9 +223,7 @@ def test_reasons_of_the_head_and_of_those_behind() -> None:
     head = b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8))
     behind = b.job(shape=Shape(gpus_per_node=1))
     out = b.schedule()
-    words = {
-        v.job_id: v.reason for v in out.view.values() if v is not None and hasattr(v, "causes")
-    }
+    words = {v.job_id: v.reason for v in out.view.values() if isinstance(v, Verdict)}
     # There is no free GPU for it either, whoever is ahead.
     assert words == {head.id: "Resources", behind.id: "Resources"}
 
@@ -454,7 +452,7 @@ def test_a_named_node_that_is_away_is_named_as_the_reason() -> None:
 
     def reasons() -> dict[int, str]:
         found = b.schedule().view.values()
-        return {v.job_id: v.reason for v in found if v is not None and hasattr(v, "causes")}
+        return {v.job_id: v.reason for v in found if isinstance(v, Verdict)}
 
     # As the transcripts say of jobs "needs3" and "rnd".
     assert reasons() == {
