@@ -6,8 +6,10 @@ from gsched.model.node import Gpu, Node, NodeUse, PartitionChange, StartEstimate
 from gsched.model.plan import Placement, Plan
 from gsched.model.reservation import Reservation, ReservedNode
 from gsched.model.states import Hold, JobState, NodeFlag, Phase
+from gsched.model.step import Callback, Step, StepNode, StepSpec, StepState
 
 __all__ = [
+    "Callback",
     "Dep",
     "Fact",
     "Gpu",
@@ -27,6 +29,10 @@ __all__ = [
     "ReservedNode",
     "Shape",
     "StartEstimates",
+    "Step",
+    "StepNode",
+    "StepSpec",
+    "StepState",
     "Usage",
     "Verdict",
 ]

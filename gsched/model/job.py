@@ -156,6 +156,11 @@ class JobSpec(msgspec.Struct, array_like=True, gc=False):
     wait_all_nodes: int | None = None
     #: options given that have no effect here, by name (the client said so once)
     ignored: tuple[str, ...] = ()
+    #: "": a batch job; "srun", "salloc": its end is the step's or the client's, and what lies in
+    #: the place of the script is a `wire.steps.Interactive`
+    interactive: str = ""
+    #: --immediate: seconds within which it must start, else it is refused; -1 none
+    immediate: int = -1
 
 
 class NodeAlloc(msgspec.Struct, array_like=True, gc=False):

@@ -22,6 +22,7 @@ from gsched.model import (
     Verdict,
 )
 from gsched.model.acct import AcctJob
+from gsched.model.step import Step
 
 PROTOCOL = 1
 #: largest frame anybody may send, bytes (a script of 4 MB and its environment fit)
@@ -57,6 +58,9 @@ class AttemptReport(msgspec.Struct, array_like=True, gc=False):
     max_rss_kb: int = 0
     #: sentence when it could not be launched
     error: str = ""
+    #: from the leading node: steps that began or ended since the controller kept them (StepsKept);
+    #: their times are ages in ms, not dates: start_time since the start, end_time since the end
+    steps: list[Step] = []
 
 
 class Register(_Msg):
@@ -96,6 +100,25 @@ class Report(_Msg):
     free_mem_mb: int = -1
     #: uuid -> sentence, for GPUs that are out of service ("" in service again)
     gpu_faults: dict[str, str] = {}
+
+
+class StepMail(_Msg):
+    """A word between two nodes of one job (wire.steps.Mail), carried by the controller: it looks
+    that both are of the attempt and that one of them leads it, and puts in who sent it. May be
+    lost: both sides repeat."""
+
+    job_id: int
+    attempt: int
+    #: to the controller: for whom; to the node: whose it is
+    node: str
+    payload: bytes
+
+
+class AgentAnswer(_Msg):
+    """The answer to AgentCall."""
+
+    token: int
+    payload: bytes
 
 
 class FetchConfig(_Msg):
@@ -161,6 +184,8 @@ class Signal(_Msg):
     signum: int
     #: "batch": only the script's shell, "steps": all but it, "all"
     target: str
+    #: only this step; None: by `target`. signum 0 ends it
+    step: int | None = None
 
 
 class Notify(_Msg):
@@ -222,14 +247,33 @@ class ConfigFiles(_Msg):
     refused: str = ""
 
 
+class AgentCall(_Msg):
+    """A client's request to the agent (wire.steps.ToAgent) that came through the controller."""
+
+    token: int
+    uid: int
+    gid: int
+    payload: bytes
+
+
+class StepsKept(_Msg):
+    """These steps, as last told (running or ended), are durable at the controller."""
+
+    job_id: int
+    attempt: int
+    #: (step, has ended)
+    steps: list[tuple[int, bool]]
+
+
 class Orders(_Msg):
     epoch: int
     session: str
     orders: list[Order]
 
 
-ToController = Register | Report | FetchConfig
+ToController = Register | Report | FetchConfig | StepMail | AgentAnswer
 ToNode = Welcome | Reregister | Orders | Reread | ConfigFiles
+ToNode |= StepMail | AgentCall | StepsKept
 
 # ---- writes: client -> frontend -> controller ----------------------------------------------
 
@@ -274,6 +318,8 @@ class CancelJobs(_Msg):
     reservation: str = ""
     wckey: str = ""
     hurry: bool = False
+    #: ids with a step: (job, step); signum 0 ends the step. Filters do not count for them
+    steps: list[tuple[str, int]] = []
 
 
 class UpdateNode(_Msg):
@@ -323,6 +369,14 @@ class ExplainJob(_Msg):
     at: int = 0
 
 
+class AskAgent(_Msg):
+    """A request (wire.steps.ToAgent) for the agent that leads a job; `Done.blob` is its answer.
+    Nothing is stored."""
+
+    job_id: int
+    payload: bytes
+
+
 class Reconfigure(_Msg):
     pass
 
@@ -349,6 +403,7 @@ Write = (
     | Shutdown
     | AckOutbox
     | ExplainJob
+    | AskAgent
 )
 
 
@@ -379,6 +434,8 @@ class Done(_Msg):
     notes: list[str] = []
     #: JSON text where more is answered
     data: str = ""
+    #: an agent's answer
+    blob: bytes = b""
 
 
 class Refused(_Msg):
@@ -410,6 +467,14 @@ class JobQuery(_Msg):
 
 
 class NodeQuery(_Msg):
+    min_version: int = 0
+
+
+class StepQuery(_Msg):
+    """Steps that are known to run (squeue -s, scontrol show step); empty filters match all."""
+
+    job_ids: list[int] = []
+    uids: list[int] = []
     min_version: int = 0
 
 
@@ -462,7 +527,7 @@ class AcctQuery(_Msg):
     min_version: int = 0
 
 
-Read = JobQuery | NodeQuery | PartitionQuery | BlobQuery | StatusQuery | AcctQuery
+Read = JobQuery | NodeQuery | PartitionQuery | BlobQuery | StatusQuery | AcctQuery | StepQuery
 
 
 class JobRows(_Msg):
@@ -478,6 +543,14 @@ class NodeRows(_Msg):
     nodes: list[Node]
     use: list[NodeUse]
     reservations: list[Reservation] = []
+
+
+class StepRows(_Msg):
+    """Steps with the jobs that they are of."""
+
+    version: int
+    steps: list[Step]
+    jobs: list[Job]
 
 
 class PartitionRows(_Msg):
@@ -525,8 +598,9 @@ class OnBehalf(_Msg):
 
 #: what a client may send to a frontend / get back
 ToFrontend = Call | JobQuery | NodeQuery | PartitionQuery | BlobQuery | StatusQuery | AcctQuery
-ToFrontend |= OnBehalf
+ToFrontend |= OnBehalf | StepQuery
 FromFrontend = Done | Refused | JobRows | NodeRows | PartitionRows | Blob | Status | AcctRows
+FromFrontend |= StepRows
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}

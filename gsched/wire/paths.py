@@ -31,6 +31,12 @@ def control_socket(run_dir: str) -> str:
     return os.path.join(run_dir, "ctl.sock")
 
 
+def step_socket(run_dir: str, node: str) -> str:
+    """Where the agent of a node of this host takes its users' requests about steps; `run_dir` is
+    the directory of SlurmdPidFile."""
+    return os.path.join(run_dir, f"slurmd.{node}.sock")
+
+
 def keys_dir(slurm_conf: str) -> str:
     """Where the keys for links between hosts lie: beside slurm.conf."""
     return os.path.join(os.path.dirname(os.path.abspath(slurm_conf)), "keys")
