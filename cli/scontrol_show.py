@@ -107,7 +107,7 @@ def _topology(what: str | None, env: Mapping[str, str], reader: Reader, streams:
     from gsched.hostlist import HostlistError
 
     try:
-        lines = topology.show(cluster_config(reader, NAME), what)
+        lines = topology.show(cluster_config(reader, NAME, "topology.conf"), what)
     except HostlistError:
         lines = None
     if lines is None:

@@ -36,14 +36,18 @@ def asking(question: Callable[[], T], prefix: str) -> T:
         raise Stop(1, f"{prefix} {refusal}\n") from None
 
 
-def cluster_config(reader: Reader, name: str) -> Config:
-    """The cluster's configuration; Stop with one sentence of command `name` if it is bad."""
+def cluster_config(reader: Reader, name: str, needs: str = "") -> Config:
+    """The cluster's configuration; Stop with one sentence of command `name` if it is bad, or the
+    file beside slurm.conf that the command needs."""
     from gsched.config import ConfigError
 
     try:
-        return reader.config()
+        config = reader.config()
     except (ConfigError, OSError) as problem:
         raise Stop(1, f"{name}: fatal: {problem}\n") from None
+    if needs in config.broken:
+        raise Stop(1, f"{name}: fatal: {config.broken[needs]}\n")
+    return config
 
 
 def own_cluster(text: str, reader: Reader, name: str, prefix: str) -> str:

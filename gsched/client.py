@@ -194,11 +194,11 @@ class Client:
         return with_partitions(config, rows.changes)
 
     def _files(self) -> Config:
-        """slurm.conf and the files beside it."""
+        """slurm.conf and the files beside it, of which none is needed by all commands."""
         from gsched.config import load_config
         from gsched.config.locate import find_slurm_conf
 
-        return load_config(self._slurm_conf or find_slurm_conf(os.environ))
+        return load_config(self._slurm_conf or find_slurm_conf(os.environ), needs=())
 
     def now(self) -> float:
         """Wall clock, seconds since the epoch."""
@@ -339,5 +339,5 @@ def _run_dir(slurm_conf: str) -> str:
     if includes or found:
         from gsched.config import load_config
 
-        return load_config(slurm_conf).run_dir
+        return load_config(slurm_conf, needs=()).run_dir
     return "/var/run"

@@ -18,6 +18,9 @@ from gsched.config.locate import SYSTEM_CONF
 from gsched.wire.messages import BadMessage, ConfigFiles, FetchConfig, ToNode, decode, encode
 from gsched.wire.process import ProcessProblem, own_directory
 
+#: the files beside slurm.conf that a node goes by
+NEEDS = ("gres.conf", "cgroup.conf")
+
 #: where the keys are looked for if nothing else is said
 KEYS = os.path.join(os.path.dirname(SYSTEM_CONF), "keys")
 PORT = 6817
@@ -121,7 +124,7 @@ def first(texts: dict[str, str], node: str) -> Config:
     for directory in (folder.parent, folder):
         own_directory(str(directory), config.slurmd_user, 0o755)
     store(texts, folder)
-    return load_config(str(folder / "slurm.conf"))
+    return load_config(str(folder / "slurm.conf"), needs=NEEDS)
 
 
 def renew(data: bytes, node: str, folder: Path) -> str:

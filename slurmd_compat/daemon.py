@@ -62,7 +62,7 @@ from slurmd_compat.agent import (
     Tick,
     WriteJob,
 )
-from slurmd_compat.configless import renew
+from slurmd_compat.configless import NEEDS, renew
 from slurmd_compat.grants import Grants
 from slurmd_compat.hooks import Command, Hooks, login_command, scripts
 from slurmd_compat.inventory import HealthWatch, Inventory, boot_id, cpu_load, memory_mb
@@ -251,7 +251,7 @@ class Daemon:
 
     def _read_again(self) -> None:
         try:
-            config = load_config(self.config.path)
+            config = load_config(self.config.path, needs=NEEDS)
         except (ConfigError, OSError) as error:
             self.log.error(f"the configuration stays as it was: {error}")
             return

@@ -177,7 +177,8 @@ def read_config(options: Options) -> Config:
     """The files of this machine, or with --conf-server the controller's. Raises ConfigError,
     ProcessProblem, KeyProblem, OSError."""
     if not options.conf_server:
-        return load_config(os.path.abspath(options.conf or find_slurm_conf(os.environ)))
+        path = os.path.abspath(options.conf or find_slurm_conf(os.environ))
+        return load_config(path, needs=configless.NEEDS)
     node = options.node or socket.gethostname().partition(".")[0]
     options.node = node
     wanted = configless.servers(options.conf_server)

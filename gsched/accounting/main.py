@@ -102,7 +102,7 @@ def main() -> NoReturn:
     options = parse(sys.argv[1:])
     conf = os.path.abspath(options.conf or find_slurm_conf(os.environ))
     try:
-        config = load_config(conf)
+        config = load_config(conf, needs=())
         if not enabled(config):
             leave("slurmdbd: fatal: slurm.conf has no AccountingStorageType", 1)
         own_directory(config.run_dir, config.slurm_user, 0o755)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -15,19 +16,26 @@ from gsched.config.lexer import Lexer, Line, Pair, ReadFile
 from gsched.config.locate import find_slurm_conf
 from gsched.config.nodes import NodeTable
 from gsched.config.partitions import PartitionTable, job_defaults
-from gsched.config.types import Config, Host
+from gsched.config.types import Cgroup, Config, GresLine, Host
 from gsched.gpushare import KINDS
 
 #: larger files are refused: a configuration is not that long, something else was named
 MAX_FILE = 64 << 20
 
 
-def load_config(path: str | None = None, extra: str = "") -> Config:
+#: the files beside slurm.conf
+BESIDE = ("gres.conf", "cgroup.conf", "topology.conf")
+
+
+def load_config(
+    path: str | None = None, extra: str = "", needs: Collection[str] = BESIDE
+) -> Config:
     """Reads slurm.conf and, beside it, gres.conf, cgroup.conf and topology.conf.
 
     `path` None: the one that `find_slurm_conf` gives for this process. `extra`: lines that are
     read as if they stood at the end of slurm.conf. Raises ConfigError, also where slurm.conf
-    cannot be read; the other files may be absent.
+    cannot be read; the other files may be absent. `needs`: those of the other files whose mistakes
+    are the caller's; a mistake in one that it can do without is told in `Config.broken`.
     """
     main = os.path.abspath(path if path is not None else find_slurm_conf(os.environ))
     folder = os.path.dirname(main)
@@ -48,17 +56,20 @@ def load_config(path: str | None = None, extra: str = "") -> Config:
     except ValueError:
         raise ConfigError(repr(main), 0, "this is not a file name") from None
     others: dict[str, tuple[str, str]] = {}
-    for other in ("gres.conf", "cgroup.conf", "topology.conf"):
-        try:
-            others[other] = read(other, "")
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise ConfigError(os.path.join(folder, other), 0, f"cannot read it: {why}") from None
+    broken = _Broken(needs)
+    for other in BESIDE:
+        with broken.of(other):
+            try:
+                others[other] = read(other, "")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                why = error.strerror or str(error)
+                place = os.path.join(folder, other)
+                raise ConfigError(place, 0, f"cannot read it: {why}") from None
     if extra:
         text = f"{text}\n{extra}\n"
-    return _assemble((name, text), others, read, main)
+    return _assemble((name, text), others, read, main, broken)
 
 
 def parse_config(texts: Mapping[str, str]) -> Config:
@@ -72,12 +83,26 @@ def parse_config(texts: Mapping[str, str]) -> Config:
 
     if "slurm.conf" not in texts:
         raise ConfigError("slurm.conf", 0, "it is missing")
-    others = {
-        name: (name, texts[name])
-        for name in ("gres.conf", "cgroup.conf", "topology.conf")
-        if name in texts
-    }
-    return _assemble(("slurm.conf", texts["slurm.conf"]), others, read, "")
+    others = {name: (name, texts[name]) for name in BESIDE if name in texts}
+    return _assemble(("slurm.conf", texts["slurm.conf"]), others, read, "", _Broken(BESIDE))
+
+
+class _Broken:
+    """The mistakes in files that the reader can do without."""
+
+    def __init__(self, needs: Collection[str]) -> None:
+        self.found: dict[str, str] = {}
+        self._needs = needs
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """A mistake in file `name` goes no further, unless the file is needed."""
+        try:
+            yield
+        except ConfigError as problem:
+            if name in self._needs:
+                raise
+            self.found.setdefault(name, str(problem))
 
 
 class _Globals:
@@ -164,7 +189,11 @@ class _Globals:
 
 
 def _assemble(
-    main: tuple[str, str], others: Mapping[str, tuple[str, str]], read: ReadFile, path: str
+    main: tuple[str, str],
+    others: Mapping[str, tuple[str, str]],
+    read: ReadFile,
+    path: str,
+    broken: _Broken,
 ) -> Config:
     known = _Globals()
     nodes = NodeTable(lambda: known.fields.get("gres_types", ()))
@@ -187,14 +216,20 @@ def _assemble(
         file, text = others[name]
         return list(lexer.lines(file, text))
 
-    gres_lines, more = gres.parse_lines(lines("gres.conf"), nodes.nodes, gres_types)
-    ignored.update(more)
-    cgroup, more = files.parse_cgroup(lines("cgroup.conf"))
-    ignored.update(more)
-    plugin = known.fields.get("topology_plugin", "")
-    network = topology.parse_topology(lines("topology.conf"), nodes.nodes, plugin)
+    gres_lines: tuple[GresLine, ...] = ()
+    cgroup, network = Cgroup(), topology.TopologyFile()
+    with broken.of("gres.conf"):
+        gres_lines, more = gres.parse_lines(lines("gres.conf"), nodes.nodes, gres_types)
+        ignored.update(more)
+    with broken.of("cgroup.conf"):
+        cgroup, more = files.parse_cgroup(lines("cgroup.conf"))
+        ignored.update(more)
+    with broken.of("topology.conf"):
+        plugin = known.fields.get("topology_plugin", "")
+        network = topology.parse_topology(lines("topology.conf"), nodes.nodes, plugin)
     config = Config(
         path=path,
+        broken=broken.found,
         checksum=f"{checksum:08x}",
         nodes=nodes.nodes,
         partitions=partitions.partitions,
@@ -212,7 +247,8 @@ def _assemble(
         raw=known.raw,
         **known.fields,
     )
-    _check_gres(config)
+    with broken.of("gres.conf"):
+        _check_gres(config)
     doubtful = _doubtful(config)
     if doubtful:
         config = msgspec.structs.replace(config, warnings=config.warnings + doubtful)

@@ -216,6 +216,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     #: path of slurm.conf as it was opened ("" when parsed from text)
     path: str = ""
+    #: files that the reader can do without and that are wrong: name -> "file:line: sentence"; what
+    #: they would have said is absent
+    broken: dict[str, str] = {}
     cluster_name: str
     slurmctld_host: tuple[Host, ...]
     slurmctld_port: int = 6817

@@ -45,7 +45,7 @@ class _Known:
         """Raises ConfigError, OSError. Cost: a look at five files."""
         seen = self._look()
         if self._config is None or seen is None or seen != self._seen:
-            self._config = load_config(self._conf)
+            self._config = load_config(self._conf, needs=())
             self._seen = seen
         return self._config
 

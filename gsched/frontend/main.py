@@ -157,7 +157,7 @@ class Parent:
 
     def _reload(self) -> None:
         try:
-            self._config = load_config(self._conf)
+            self._config = load_config(self._conf, needs=())
         except (ConfigError, OSError) as error:
             self._log.error(f"the configuration is kept as it was: {error}")
             return
@@ -225,7 +225,7 @@ def main() -> NoReturn:
     options = parse(sys.argv[1:])
     conf = os.path.abspath(options.conf or find_slurm_conf(os.environ))
     try:
-        config = load_config(conf)
+        config = load_config(conf, needs=())
         own_directory(config.run_dir, config.slurm_user, 0o755)
         become(config.slurm_user)
         raise_file_limit()

@@ -550,7 +550,7 @@ def main(argv: list[str]) -> None:
     from gsched.wire.process import raise_file_limit, user_id
 
     conf, path, listen_fd, life_fd = argv[0], argv[1], int(argv[2]), int(argv[3])
-    config = load_config(conf)
+    config = load_config(conf, needs=())
     raise_file_limit()
     admins = frozenset({0, os.geteuid(), user_id(config.slurm_user)[0]})
     worker = Worker(

@@ -119,6 +119,7 @@ def up(
     wanted = files.Options(nodes, simulate, source, extra)
     with daemons.lock(files.make_run(layout)):
         remarks = files.prepare(layout, wanted)
+        files.check(layout.slurm_conf)
         cluster = Cluster.load(layout.dir)
         started = clusters.up(
             cluster, timeout, lambda text: click.echo(text, err=True) if verbose else None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gsched.config import Config, ConfigError, load_config
+from gsched.config.parse import BESIDE
 from gsched.local import conf, imported, machine, shapes
 from gsched.local.conf import MADE_BY, Layout, NodeLine
 from gsched.wire.keys import KeyProblem
@@ -256,12 +257,18 @@ def make_keys(slurm_conf: Path, names: Iterable[str] = ()) -> int:
         raise FilesError(str(problem)) from None
 
 
-def read(slurm_conf: Path) -> Config:
-    """The typed configuration; FilesError with file and line if it cannot be understood."""
+def read(slurm_conf: Path, needs: Collection[str] = ()) -> Config:
+    """The typed configuration; FilesError with file and line if slurm.conf, or one of the other
+    files that are needed, cannot be understood."""
     try:
-        return load_config(str(slurm_conf))
+        return load_config(str(slurm_conf), needs=needs)
     except ConfigError as problem:
         raise FilesError(str(problem)) from None
+
+
+def check(slurm_conf: Path) -> None:
+    """FilesError with file and line if the daemons could not understand one of the files."""
+    read(slurm_conf, BESIDE)
 
 
 def node_names(slurm_conf: Path) -> list[str]:
