@@ -38,6 +38,7 @@ _KEYS = {
     "burstbuffer": 1,
     "skip": 1,
 }
+_PLACES = ("nodes", "nodecnt", "gpus")
 _SAME = {"nodelist": "nodes", "nodecount": "nodecnt", "corecount": "corecnt"}
 #: what would have to be kept beside nodes
 _NOT_HERE = ("licenses", "burstbuffer")
@@ -46,6 +47,8 @@ _BUSY_NOTE = (
     "If no partition is requested the default partition is assumed.\n"
 )
 _YEAR = 365 * 86400
+#: words for no end; other times below nought are mistakes
+_NO_END = ("unlimited", "infinite", "-1")
 
 
 class _Wrong(Exception):
@@ -66,14 +69,16 @@ def create(words: Sequence[str], streams: Streams, reader: Reader) -> int:
         raise _stop("An end time or duration must be given.  No reservation created.")
     if "endtime" in fields and int(fields["endtime"]) <= int(fields["starttime"]):
         raise _stop("Start time cannot be after end time.  No reservation created.")
-    if "partitionname" in fields and not fields.keys() & {"nodes", "nodecnt", "corecnt", "gpus"}:
+    # Nodes by no name, and none of them, are not given.
+    fields = {k: value for k, value in fields.items() if k not in _PLACES or value not in ("", "0")}
+    if "partitionname" in fields and not fields.keys() & {*_PLACES, "corecnt"}:
         fields["nodes"] = "ALL"
-    if not fields.keys() & {"nodes", "nodecnt", "corecnt", "gpus"}:
+    if not fields.keys() & {*_PLACES, "corecnt"}:
         raise _stop(
             "CoreCnt, Nodes, NodeCnt, BurstBuffer or Licenses must be specified.  "
             "No reservation created."
         )
-    if not fields.keys() & {"users", "groups", "accounts"}:
+    if not any(fields.get(key) for key in ("users", "groups", "accounts")):
         raise _stop(
             "Either Users/Groups and/or Accounts must be specified.  No reservation created."
         )
@@ -168,48 +173,62 @@ def _one(
             ) from None
     elif key in ("duration", "maxstartdelay"):
         try:
-            seconds = units.parse_time_limit(value) or _YEAR
+            seconds = units.parse_duration(value)
         except units.UnitError:
-            raise _Wrong(f"Invalid {key} {word}.") from None
-        fields[key + (sign if key == "duration" else "")] = str(seconds)
+            seconds = None
+        endless = value.lower() in _NO_END and key == "duration"
+        if seconds is None and not endless:
+            raise _Wrong(f"Invalid duration {word}.")
+        rounded = -(-(seconds or 0) // 60) * 60
+        if key == "duration":
+            key += sign
+            # No time at all is no end, too, unless it is a change of what is.
+            rounded = rounded if rounded or (sign and not endless) else _YEAR
+        fields[key] = str(rounded)
     elif key == "flags":
         fields[key + sign] = _flags(value)
     elif key in ("users", "groups", "accounts"):
         if sign == "-" and verb == "created":
             value = ",".join("-" + one.lstrip("-") for one in value.split(",") if one)
             sign = ""
-        if key == "users":
-            _users(value)
+        if value:
+            _people(key, value, "creating" if verb == "created" else "updating")
         fields[key + sign] = value
     elif key == "nodecnt":
-        fields[key] = _count(value, word)
+        fields[key] = _count(value, f"Invalid node count {value}", verb)
     elif key == "corecnt":
-        fields[key] = ",".join(_count(one, word) for one in value.split(","))
+        fields[key] = ",".join(
+            _count(one, f"Invalid core count {value}", verb) for one in value.split(",")
+        )
     elif key == "tres":
-        _tres(fields, value)
+        _tres(fields, value, verb)
     elif key in _NOT_HERE:
         raise _Wrong(f"{key.capitalize()} in reservations are not supported here: {word}.")
     else:
         fields[key] = value
 
 
-def _count(value: str, word: str) -> str:
+def _count(value: str, wrong: str, verb: str) -> str:
+    """A number; Stop with a sentence where it is none."""
     thousand = 1024 if value[-1:] in ("k", "K") else 1
     digits = value[:-1] if thousand > 1 else value
     if not digits.isdecimal() or len(digits) > 9 or not digits.isascii():
-        raise _Wrong(f"Invalid count {word}.")
+        raise _stop(wrong, "" if verb == "created" else "slurm_update error: No error\n")
     return str(int(digits) * thousand)
 
 
-def _tres(fields: dict[str, str], text: str) -> None:
+def _tres(fields: dict[str, str], text: str, verb: str) -> None:
     for item in filter(None, text.split(",")):
         kind, equals, count = item.partition("=")
         low = kind.lower()
-        if low in ("cpu", "node") and equals:
-            fields["corecnt" if low == "cpu" else "nodecnt"] = _count(count, item)
+        if low == "cpu" and equals:
+            fields["corecnt"] = _count(count, f"invalid TRES cpu value '{count}'", verb)
+        elif low == "node" and equals:
+            fields["nodecnt"] = _count(count, f"Invalid TRES node count {count}", verb)
         elif low.partition(":")[0] == "gres/gpu" and equals:
             name = kind.partition(":")[2]
-            fields["gpus"] = (f"{name}:" if name else "") + _count(count, item)
+            number = _count(count, f"invalid TRES {low} value '{count}'", verb)
+            fields["gpus"] = (f"{name}:" if name and number != "0" else "") + number
         elif not equals and kind.isdecimal() and "corecnt" in fields:
             # cpu=2,4,2: cores of each node.
             fields["corecnt"] += f",{kind}"
@@ -235,15 +254,24 @@ def _flags(text: str) -> str:
     return ",".join(words)
 
 
-def _users(text: str) -> None:
+def _people(key: str, text: str, doing: str) -> None:
+    """Stop where the system does not know one of the users or groups."""
+    import grp
     import pwd
 
-    for one in filter(None, text.split(",")):
-        name = one.lstrip("-")
-        try:
-            pwd.getpwnam(name)
-        except KeyError:
-            raise Stop(1, "Error creating the reservation: Invalid user id\n") from None
+    known = {"users": pwd.getpwnam, "groups": grp.getgrnam}.get(key)
+    if known is None:
+        return
+    names = [one.lstrip("-") for one in text.split(",") if one]
+    try:
+        for name in names:
+            known(name)
+    except (KeyError, ValueError):
+        names = []
+    if not names:
+        text = f"Invalid {key[:-1]} id"
+        again = f"slurm_update error: {text}\n" if doing == "updating" else ""
+        raise Stop(1, f"Error {doing} the reservation: {text}\n{again}")
 
 
 def _send(reader: Reader, request: UpdateReservation, prefix: str, again: str) -> str:

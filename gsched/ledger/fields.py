@@ -21,6 +21,7 @@ from gsched.topology import switch_wait
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
+    from gsched.wire.messages import Call
 
 DENIED = "Access/permission denied"
 HELD = "Job is in held state, pending scheduler release"
@@ -37,11 +38,13 @@ class BadValue(Exception):
 class Edit:
     """A job being changed: a draft of its record, and what the setters need to know."""
 
-    def __init__(self, led: Ledger, job: Job, uid: int, now: float) -> None:
+    def __init__(self, led: Ledger, job: Job, call: Call, now: float) -> None:
         self.led = led
         self.job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec))
-        self.uid = uid
-        self.admin = led.is_admin(uid)
+        self.uid = call.uid
+        #: all groups of whoever asks
+        self.groups = call.groups
+        self.admin = led.is_admin(call.uid)
         self.now = int(now)
         #: something changed that decides where the job can run
         self.shaped = False
@@ -278,7 +281,8 @@ def hold(job: Job, by_admin: bool) -> None:
 def _reservation(edit: Edit, value: str) -> None:
     edit.pending_only()
     job = edit.job
-    text, code = reserved.wrong(edit.led, value, edit.uid, job.user, [job.group], job.spec.account)
+    groups = [*edit.groups, job.group]
+    text, code = reserved.wrong(edit.led, value, edit.uid, job.user, groups, job.spec.account)
     if code:
         raise BadValue(text)
     job.spec.reservation = value

@@ -24,8 +24,12 @@ BAD_NODE = "Invalid node name specified"
 BAD_TIME = "Invalid time specified"
 BAD_PARTITION = "Invalid partition name specified"
 BAD_USER = "Invalid user id"
+NOT_SUPPORTED = "Requested operation not supported on this system"
 #: seconds between two looks at reservations that end once they are idle
 IDLE_LOOK = 30.0
+
+#: what says of which nodes, or of how many, a reservation is
+_PLACES = {"nodes", "nodecnt", "corecnt", "gpus"}
 
 
 class _Wrong(Exception):
@@ -63,24 +67,26 @@ def _create(led: Ledger, call: Call, write: UpdateReservation, now: float, out: 
         raise _Wrong("Requested reservation name is duplicate")
     resv = Reservation(name, 0, 0, created_by=call.uid, created=int(now))
     _set(led, resv, write.fields, now)
+    number = led.meta.next_reservation
     if not resv.name:
-        resv.name = _new_name(led, resv)
+        resv.name, number = _new_name(led, resv)
     if not reserve.good_name(resv.name):
         raise _Wrong(INVALID)
     resv.nodes = _nodes(led, resv, write.fields)
+    # Every reservation uses up a number, as in Slurm; one that is refused does not.
+    led.meta.next_reservation = number + 1
     _put(led, resv, out)
     _told(led, resv, out)
     return resv.name
 
 
-def _new_name(led: Ledger, resv: Reservation) -> str:
-    """The first user or account and a number, as Slurm names them."""
+def _new_name(led: Ledger, resv: Reservation) -> tuple[str, int]:
+    """The first user or account and a number, as Slurm names them; the number."""
     first = [*resv.accounts, *resv.users, *resv.groups][0].lstrip("-")
     number = led.meta.next_reservation
     while f"{first}_{number}" in led.reservations:
         number += 1
-    led.meta.next_reservation = number + 1
-    return f"{first}_{number}"
+    return f"{first}_{number}", number
 
 
 def _update(led: Ledger, write: UpdateReservation, now: float, out: Outcome) -> str:
@@ -96,10 +102,16 @@ def _update(led: Ledger, write: UpdateReservation, now: float, out: Outcome) -> 
         resv = later
     elif fields.get("starttime") and old.active(now):
         raise _Wrong(STARTED)
+    if fields.get("nodes") == "":
+        # It keeps its nodes, which were not named by anybody from here on.
+        del fields["nodes"]
+        resv.flags = reserve.ordered({*resv.flags} - {"SPEC_NODES", "ALL_NODES"})
     _set(led, resv, fields, now)
-    placed = {"nodes", "nodecnt", "corecnt", "gpus", "partitionname", "features"}
+    placed = bool(_PLACES & fields.keys())
+    if fields.get("features") and not placed:
+        raise _Wrong(NOT_SUPPORTED)
     timed = {"starttime", "endtime", "duration"}
-    if placed & fields.keys():
+    if placed:
         resv.nodes = _nodes(led, resv, fields)
     elif timed & fields.keys() or {"flags+", "flags-", "flags"} & fields.keys():
         # The same nodes at another time: others may have them then.
@@ -201,22 +213,30 @@ def _set(led: Ledger, resv: Reservation, fields: dict[str, str], now: float) -> 
         elif base == "maxstartdelay":
             resv.max_start_delay = _int(value)
         elif base == "nodecnt":
-            resv.node_count = _int(value)
+            resv.node_count = _some(value)
         elif base == "corecnt":
             resv.core_counts = tuple(_int(one) for one in value.split(","))
         elif base == "gpus":
             kind, _, number = value.rpartition(":")
-            resv.gpu_type, resv.gpu_count = kind, _int(number)
+            resv.gpu_type, resv.gpu_count = kind, _some(number)
     if resv.users and resv.groups:
         raise _Wrong("Users and Groups are mutually exclusive")
     if not resv.users and not resv.groups and not resv.accounts:
-        raise _Wrong("Reservation must have users, groups or accounts")
+        raise _Wrong("Reservation request lacks users, groups or accounts")
 
 
 def _int(value: str) -> int:
     if not value.isascii() or not value.isdecimal() or len(value) > 12:
         raise _Wrong(f"Invalid number: {value}")
     return int(value)
+
+
+def _some(value: str) -> int:
+    """A number of things to be kept: of none there is no reservation."""
+    number = _int(value)
+    if not number:
+        raise _Wrong(INVALID)
+    return number
 
 
 def _people(old: tuple[str, ...], key: str, value: str) -> tuple[str, ...]:
@@ -280,6 +300,8 @@ def _times(resv: Reservation, fields: dict[str, str], now: float) -> None:
 
 def _nodes(led: Ledger, resv: Reservation, fields: dict[str, str]) -> tuple[ReservedNode, ...]:
     """The nodes it keeps, as asked for."""
+    if not any(fields.get(key) for key in _PLACES):
+        raise _Wrong(INVALID)
     text = fields.get("nodes", "")
     flags = set(resv.flags) - {"SPEC_NODES", "ALL_NODES"}
     named: list[str] = []

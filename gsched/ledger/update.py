@@ -98,7 +98,7 @@ def _update(
             led.put_job(job, out)
             return
         raise BadValue(ALREADY_FINISHED)
-    edit = Edit(led, job, call.uid, now)
+    edit = Edit(led, job, call, now)
     for setter, value in setters:
         setter(edit, value)
     if edit.pending and not _ACCESS.isdisjoint(key.lower() for key in fields):
