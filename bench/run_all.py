@@ -30,6 +30,8 @@ SCRIPTS = {
     "throughput": ["--runs", "1", "--jobs", "400"],
     "latency": ["--runs", "5"],
     "submit_rate": ["--runs", "1", "--slurm-jobs", "200"],
+    "commands": ["--runs", "8", "--jobs", "10,1000"],
+    "steps": ["--runs", "8", "--mb", "512"],
     "pending": ["--jobs", "20000", "--seconds", "10", "--restarts", "1"],
     "agents": ["--seconds", "20"],
     "controller_cpu": ["--runs", "1", "--fill", "30"],
