@@ -359,10 +359,11 @@ def switches(options: Options, text: str, context: Context) -> None:
 
 
 def wait_for_switches(options: Options, text: str, context: Context) -> None:
+    """To the second. A time that cannot be read is the cluster's longest, as in Slurm."""
     try:
-        options.switch_wait = units.parse_time_limit(text)
+        options.switch_wait = units.parse_duration(text) or 0
     except units.UnitError:
-        raise invalid("switches") from None
+        options.switch_wait = 0
 
 
 def extra_node_info(options: Options, text: str, context: Context) -> None:

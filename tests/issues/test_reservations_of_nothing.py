@@ -1,5 +1,5 @@
 """Reservations of a negative time, of no nodes, of no GPUs, and by people whom nobody knows: the
-sentences are those of a real scontrol; and jobs that are moved into one by a group of their user."""
+sentences are those of a real scontrol; and jobs that a group of their user lets into one."""
 
 from __future__ import annotations
 
