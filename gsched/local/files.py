@@ -179,6 +179,7 @@ def _from_conf(layout: Layout, wanted: Options) -> Written:
     for name, (kind, count) in taken.gpus.items():
         node_topology(layout, name, imported.topology_for(kind), count)
         gres += gres_line(NodeLine(name, 1, 1, 1, 1, 1, kind, count))
+    gres += taken.resources
     cgroup, remarks = conf.cgroup_lines(taken.cpus, taken.mem_mb)
     remarks = ["the GPUs are simulated: jobs see their numbers, not devices", *remarks]
     return Written(

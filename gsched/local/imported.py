@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gsched import hostlist
+from gsched.gpushare import KINDS
 from gsched.local.shapes import BOXES, fake_nvml_dir
 
 #: more node daemons than this on one machine are a mistake
@@ -53,6 +54,8 @@ class Imported:
     remarks: list[str] = field(default_factory=list)
     #: topology.conf; "" none
     network: str = ""
+    #: lines of gres.conf that are about something else than GPUs
+    resources: str = ""
 
 
 def logical_lines(path: Path, depth: int = 0) -> list[tuple[str, str]]:
@@ -95,8 +98,8 @@ def joined(items: list[tuple[str, str]]) -> str:
 
 
 def take(directory: Path) -> Imported:
-    """Reads `directory`/slurm.conf, and topology.conf where there is one. ImportProblem says what
-    cannot be taken over and where."""
+    """Reads `directory`/slurm.conf, and gres.conf and topology.conf where they are. ImportProblem
+    says what cannot be taken over and where."""
     result = Imported()
     defaults: dict[str, str] = {}
     nodes: list[str] = []
@@ -133,7 +136,38 @@ def take(directory: Path) -> Imported:
     if (directory / "topology.conf").exists():
         lines = logical_lines(directory / "topology.conf")
         result.network = "".join(f"{text}\n" for _, text in lines)
+    if (directory / "gres.conf").exists():
+        for place, text in logical_lines(directory / "gres.conf"):
+            result.resources += _resource(place, text)
     return result
+
+
+def _resource(place: str, text: str) -> str:
+    """A line of gres.conf as it holds here; "" for one that is about the GPUs themselves: those of
+    this cluster find out what they are."""
+    items = pairs(text)
+    said = {key.lower(): value for key, value in items}
+    if not items:
+        raise ImportProblem(f"{place}: {text!r} is not KEY=value")
+    name = said.get("name", "")
+    if name in ("", "gpu"):
+        return ""
+    # A line may find out about GPUs beside what it is about.
+    kept = [(key, value) for key, value in items if key.lower() != "autodetect"]
+    files = said.get("file") or said.get("multiplefiles")
+    if files and name not in KINDS:
+        # Devices of the site's: there are as many here, and none is opened.
+        kept = [(key, value) for key, value in kept if not key.lower().endswith(("file", "files"))]
+        if "count" not in said:
+            kept.append(("Count", str(_files(place, files))))
+    return joined(kept) + "\n"
+
+
+def _files(place: str, text: str) -> int:
+    try:
+        return len(hostlist.expand(text))
+    except ValueError as error:
+        raise ImportProblem(f"{place}: File={text}: {error}") from None
 
 
 def _exists(program: str) -> bool:

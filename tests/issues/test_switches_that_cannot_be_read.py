@@ -10,7 +10,9 @@ from unit.ledger_support import CONF, Bench
 
 from gsched.model import JobState, Shape
 
-TREE = "SwitchName=s1 Nodes=node[1-2]\nSwitchName=s2 Nodes=node[3-4]\nSwitchName=s0 Switches=s[1-2]\n"
+TREE = (
+    "SwitchName=s1 Nodes=node[1-2]\nSwitchName=s2 Nodes=node[3-4]\nSwitchName=s0 Switches=s[1-2]\n"
+)
 
 
 def bench() -> Bench:
