@@ -157,7 +157,9 @@ def kept_text(why: Why, one: Kept, when: When) -> str:
 
 def _part(one: Kept) -> str:
     nodes = _plural(one.count, "node")
-    return f"{_plural(one.gpus, 'GPU')} of {nodes}" if one.gpus else f"a part of {nodes}"
+    if one.gpus:
+        return f"{_plural(one.gpus, 'GPU')} of {nodes}"
+    return f"{_plural(one.cpus, 'CPU')} of {nodes}" if one.cpus else f"a part of {nodes}"
 
 
 def _reservation_begin(why: Why, cause: Cause, when: When) -> str:
@@ -168,6 +170,8 @@ def _reservation_begin(why: Why, cause: Cause, when: When) -> str:
 
 def _never(why: Why, cause: Cause, when: When) -> str:
     place = _place(why, cause)
+    if place is not None and place.within is not None:
+        return _too_large(place, place.within)
     text = f"Partition {cause.partition} as it is configured cannot hold it, even if it were empty"
     if place is not None:
         worst = [lack for lack in place.lacks if lack.never]
@@ -175,6 +179,29 @@ def _never(why: Why, cause: Cause, when: When) -> str:
             lack = max(worst, key=lambda one: one.nodes)
             return f"{text}: {demand_text(place, lack)}."
     return f"{text}."
+
+
+def _too_large(place: Place, within: Kept) -> str:
+    """It could not start in its reservation if no job ran there."""
+    outside = next((one for one in place.named_lacks if one.what == "reservation"), None)
+    if outside is not None:
+        are = "is" if outside.nodes == 1 else "are"
+        return (
+            f"It names {outside.names} (--nodelist), which {are} not of its reservation "
+            f"{within.name} ({within.nodes})."
+        )
+    keeps = _plural(within.count, "node") if within.whole else _part(within)
+    wanted = need_text(place)
+    if place.needed > 1:
+        wanted = f"{_plural(place.needed, 'node')} with {wanted} each"
+    elif place.gpus_wanted > place.gpus:
+        wanted = f"{_gpus(place, place.gpus_wanted)} in all"
+    elif place.cpus_wanted > place.cpus:
+        wanted = f"{_plural(place.cpus_wanted, 'CPU')} in all"
+    return (
+        f"Its reservation {within.name} cannot hold it, even if no job ran there: that keeps "
+        f"{keeps} ({within.nodes}), and the job wants {wanted}."
+    )
 
 
 def _nodes(why: Why, cause: Cause, when: When) -> str:
@@ -192,6 +219,8 @@ def _resources(why: Why, cause: Cause, when: When) -> str:
     place = _place(why, cause)
     if place is None:
         return f"Partition {cause.partition} has no room for it."
+    if place.named_lacks:
+        return f"It names nodes that have no room: {_named(place)}."
     if place.suited >= place.needed:
         for lack in place.lacks:
             if lack.what in _APART:
@@ -220,10 +249,26 @@ def _resources(why: Why, cause: Cause, when: When) -> str:
     return f"{text}."
 
 
+def _named(place: Place) -> str:
+    """What nodes lack that the job names: "node1 has fewer than 2 free GPUs"."""
+    found: dict[str, list[str]] = {}
+    for lack in place.named_lacks:
+        found.setdefault(lack.names, []).append(lack_text(place, lack))
+    return "; ".join(f"{names} {' and '.join(texts)}" for names, texts in found.items())
+
+
 def _not_tested(why: Why, cause: Cause, when: When) -> str:
     return (
         f"A pass of the scheduler looks at the first {_plural(cause.limit, 'job')} "
         f"(bf_max_job_test), and {cause.have} are ahead."
+    )
+
+
+def _settling(why: Why, cause: Cause, when: When) -> str:
+    nodes = f" ({cause.detail})" if cause.detail else ""
+    return (
+        "The controller has started anew: nothing starts until the nodes that were in use have "
+        f"answered{nodes}{_until(cause, when)}."
     )
 
 
@@ -254,6 +299,7 @@ _CAUSES: dict[str, Callable[[Why, Cause, When], str]] = {
     "resources": _resources,
     "not_tested": _not_tested,
     "new": _new,
+    "settling": _settling,
 }
 
 
@@ -277,12 +323,17 @@ def _gpus(place: Place, count: int) -> str:
     return _plural(count, f"{kind}GPU")
 
 
+def _parts(name: str, count: str) -> str:
+    """ "2 shards", "50 mps"."""
+    return _plural(int(count), name) if name == "shard" else f"{count} {name}"
+
+
 def need_text(place: Place) -> str:
     """What each node has to give."""
     parts = []
     if place.share:
         name, _, count = place.share.partition(":")
-        parts.append(f"{count} {name} of a GPU")
+        parts.append(f"{_parts(name, count)} of a GPU")
     elif place.gpus:
         parts.append(_gpus(place, place.gpus))
     parts.append(_plural(place.cpus, "CPU"))
@@ -311,7 +362,7 @@ def lack_text(place: Place, lack: Lack) -> str:
     free = "" if lack.never else " free"
     if lack.what == "gpus" and place.share:
         name, _, count = place.share.partition(":")
-        return f"{have} no GPU with {count} {name}{free}"
+        return f"{have} no GPU with {_parts(name, count)}{free}"
     if lack.what == "gpus":
         kind = f"{place.gpu_type} " if place.gpu_type else ""
         return f"{have} fewer than {place.gpus}{free} {kind}GPU{'s' * (place.gpus != 1)}"
@@ -434,6 +485,8 @@ def lines(why: Why, when: When) -> Iterator[str]:
                 f"Partition {place.partition} has {_plural(place.nodes, 'node')}; {wanted} wanted "
                 f"with {need_text(place)}{each}; {place.suited} {has} room"
             )
+            if place.named:
+                yield f"  {place.named} among them (--nodelist)"
             if place.reservation:
                 yield f"  in reservation {place.reservation}"
             for lack in place.lacks:

@@ -15,8 +15,12 @@ from gsched.licenses import LICENSES
 from gsched.model import Verdict
 from gsched.together import Together
 
+#: a verdict that is not the core's: nodes are expected back
+_SETTLING = -1
+
 #: verdict codes of the core -> Slurm's reason word
 _WORDS = {
+    _SETTLING: "Resources",
     _core.UNTESTED: "None",
     _core.RESOURCES: "Resources",
     _core.PRIORITY: "Priority",
@@ -38,6 +42,7 @@ _MAINTENANCE = "ReqNodeNotAvail, Reserved for maintenance"
 
 #: of several partitions the most hopeful one is told
 _HOPE = (
+    _SETTLING,
     _core.PRIORITY,
     _core.RESOURCES,
     _core.BEHIND,
@@ -99,6 +104,8 @@ class Verdicts:
         self._changed: dict[int, int] = {}
         #: reservations by row
         self._kept: dict[int, _core.Reservation] = {}
+        #: rows that were told that nodes are expected back
+        self._settling: set[int] = set()
         #: jobs that were told that a node which they name is away: their row and verdict code
         self._away_said: dict[int, tuple[int, int]] = {}
 
@@ -109,6 +116,19 @@ class Verdicts:
     def add(self, changes: Iterable[tuple[int, int]]) -> None:
         """Verdicts of rows that a pass has changed."""
         self._changed.update([change for change in changes if change[1] != _STARTED])
+
+    def settling(self) -> None:
+        """Nodes are expected back: everybody waits for that."""
+        new = self._queue.row.keys() - self._settling
+        self._settling |= new
+        self._changed.update((key, _SETTLING) for key in sorted(new))
+
+    def settled(self) -> None:
+        """They are there, or no longer expected: who was told so is told anew."""
+        if self._settling:
+            told = sorted(key for key in self._settling if key in self._queue.row)
+            self._settling.clear()
+            self._changed.update((key, self._core.verdict(key)) for key in told)
 
     def parked(self, job_id: int) -> None:
         """A job has entered the queue; if it may not start its reason is told."""
@@ -186,6 +206,8 @@ class Verdicts:
         parked = self._queue.parked.get(job_id)
         if parked:
             return parked
+        if code == _SETTLING:
+            return _WORDS[code]
         if code in (_core.NODES_DOWN, _core.NEVER) and self._queue.possible_later(job_id, key):
             code = _core.RESOURCES
         if code == _core.RESOURCES and job_id not in self._together:

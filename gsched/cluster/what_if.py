@@ -17,6 +17,7 @@ from gsched.cluster.windows import Windows
 from gsched.forecast import place_all
 from gsched.hostlist import compress
 from gsched.model import Job, Shape
+from gsched.model.reservation import ReservedNode
 from gsched.model.why import Kept, Lack, Place, Start
 
 #: names of nodes that are told of those that lack something
@@ -151,6 +152,9 @@ class WhatIf:
             gpus_of("gpus_total"),
             words["ntasks"] * gpus_of("gpus_per_task"),
         )
+        place.cpus_wanted = max(
+            place.needed * place.cpus, words["ntasks"] * max(1, words["cpus_per_task"])
+        )
         place.gpus_free = sum(
             count for lack, count in zip(lacks, survey.gpus, strict=True) if not lack & _OTHERS
         )
@@ -161,6 +165,10 @@ class WhatIf:
             for (what, never) in _core.LACKS
             if what != "partition" and any(mask & _BITS[what, never] for mask in counts)
         ]
+        if words["nodelist"]:
+            self._of_named(place, words["nodelist"], lacks)
+        if place.reservation:
+            place.within = self._within(place)
         place.never = not self._ever(req, words, job)
         room = self._core.what_if(req, now, -1, at=at)
         place.room = room is not None
@@ -193,6 +201,36 @@ class WhatIf:
             and not touched.isdisjoint(self._nodes.index[name] for name in planned.nodes)
         ]
 
+    def _of_named(self, place: Place, named: Sequence[int], lacks: memoryview[int]) -> None:
+        """The nodes that a job names, and what those of them lack that have no room."""
+        place.named = self._host_list(named)
+        for what, never in _core.LACKS:
+            found = [i for i in named if lacks[i] & _BITS[what, never]]
+            if found:
+                names = self._host_list(found)
+                place.named_lacks.append(Lack(what, never, len(found), names=names))
+
+    def _within(self, place: Place) -> Kept | None:
+        """What the reservation keeps in which the job would start."""
+        resv = self.windows.known(place.reservation)
+        if resv is None:
+            return None
+        kept = Kept(resv.name, resv.start, resv.end, len(resv.nodes), maintenance=resv.maintenance)
+        kept.nodes = compress([share.node for share in resv.nodes])
+        kept.whole = resv.whole
+        kept.gpus = self._gpus_kept(resv.nodes)
+        kept.cpus = 0 if resv.whole else sum(max(share.cpus, 0) for share in resv.nodes)
+        return kept
+
+    def _gpus_kept(self, shares: Iterable[ReservedNode]) -> int:
+        """GPUs that these shares of reservations keep."""
+        confs = self._nodes.config.nodes
+        return sum(
+            confs[share.node].gpus if share.cpus < 0 else share.gpus.bit_count()
+            for share in shares
+            if share.node in confs
+        )
+
     def _keep(self, place: Place, lacks: memoryview[int], at: int, limit: int) -> None:
         """The reservations that are in the way, with what they keep of these nodes."""
         index = self._nodes.index
@@ -207,12 +245,7 @@ class WhatIf:
             kept = Kept(resv.name, start, end, len(shares), maintenance=resv.maintenance)
             kept.nodes = compress([share.node for share in shares])
             kept.whole = all(share.cpus < 0 for share in shares)
-            kept.gpus = sum(
-                self._nodes.config.nodes[share.node].gpus
-                if share.cpus < 0
-                else share.gpus.bit_count()
-                for share in shares
-            )
+            kept.gpus = self._gpus_kept(shares)
             place.kept.append(kept)
 
     def _ever(self, req: int, words: dict[str, Any], job: Job) -> bool:

@@ -67,6 +67,10 @@ class Windows:
         ]
         return [*drawn, ""]
 
+    def known(self, name: str) -> Reservation | None:
+        """A reservation by its name."""
+        return self._known.get(name)
+
     def maintenance_ahead(
         self, now: int, limit: int, partition: str, named: Sequence[str] = ()
     ) -> bool:

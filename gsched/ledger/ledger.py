@@ -378,6 +378,10 @@ class Ledger:
         """Until when nothing starts as nodes are expected back (settle.py); 0: they are."""
         return settle.awaits(self, now)
 
+    def missing(self) -> list[str]:
+        """The nodes that are expected back."""
+        return settle.missing(self)
+
     def _flush_use(self, out: Outcome) -> None:
         for name in self._use_dirty:
             live = self.live.get(name)

@@ -35,6 +35,11 @@ def awaits(led: Ledger, now: float) -> float:
     return led.settled_at if left else 0.0
 
 
+def missing(led: Ledger) -> list[str]:
+    """The nodes that are still waited for."""
+    return [name for name in led.awaited if _missing(led, name)]
+
+
 def tick(led: Ledger, now: float, out: Outcome) -> None:
     """When it is over a pass is due."""
     if led.awaited and not awaits(led, now):

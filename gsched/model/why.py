@@ -32,7 +32,7 @@ class Cause(msgspec.Struct):
 
     #: hold, dependency, begin, requeue, array_limit, licenses, partition_state, time_limit, size,
     #: account, qos, component, together, resources, reservation,
-    #: maintenance, reservation_begin, nodes, never, priority, not_tested, new;
+    #: maintenance, reservation_begin, nodes, never, priority, not_tested, new, settling;
     #: others may come
     kind: str
     #: nothing that ends by itself changes it: the request, or somebody's order, has to
@@ -98,6 +98,8 @@ class Kept(msgspec.Struct):
     #: GPUs that it keeps on them
     gpus: int = 0
     maintenance: bool = False
+    #: CPUs that it keeps on them, where it does not keep the whole of each; 0 not known
+    cpus: int = 0
 
 
 class Place(msgspec.Struct):
@@ -123,6 +125,8 @@ class Place(msgspec.Struct):
     #: GPUs wanted in all, and free ones of that type on nodes in use
     gpus_wanted: int = 0
     gpus_free: int = 0
+    #: CPUs wanted in all, by all tasks
+    cpus_wanted: int = 0
     lacks: list[Lack] = []
     #: not even the empty partition with all nodes up has room
     never: bool = False
@@ -137,6 +141,11 @@ class Place(msgspec.Struct):
     #: reservations of others that keep nodes from it; windowed: they alone are in the way
     kept: list[Kept] = []
     windowed: bool = False
+    #: nodes that it names (--nodelist), and what those of them lack that have no room
+    named: str = ""
+    named_lacks: list[Lack] = []
+    #: what the reservation keeps in which it would start
+    within: Kept | None = None
 
 
 class Ahead(msgspec.Struct):

@@ -6,6 +6,7 @@ us per waiting job and node, and some hundred placements for the suggestions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ _WORDS = {
     "nodes": "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
     "partitions",
     "new": "None",
+    "settling": "Resources",
 }
 #: of several partitions the most hopeful one comes first
 _HOPE = (
@@ -196,6 +198,11 @@ def _word(led: Ledger, job: Job, cause: Cause) -> str:
 
 def _outside(led: Ledger, job: Job, asked: Asked) -> Iterator[Cause]:
     now = asked.now
+    settles = led.awaits(now)
+    if settles:
+        # Whatever else there is is known when it is over.
+        missing = compress(led.missing())
+        yield Cause("settling", detail=missing, until=math.ceil(settles))
     if job.held:
         yield Cause("hold", True, detail=job.reason or ("user" if job.held == 1 else "admin"))
     if job.deps:

@@ -19,13 +19,14 @@ def run_pass(ledger: Ledger, now: float, max_starts: int = MAX_STARTS) -> Plan:
     """Decides by priority, first come first served within equal priority, and fills gaps with
     jobs that delay nobody's reservation: those of the last plan where one has been taken over, else
     of the first blocked job of each partition (EASY). What it starts is set aside in the cluster;
-    the ledger makes it a fact with `Start(plan)`. Nothing starts while nodes are expected back.
+    the ledger makes it a fact with `Start(plan)`. Nothing starts while nodes are expected back; who
+    waits is told so.
 
     Cost: some ns per waiting job, one placement per request class, ~1 us per start.
     """
     waits = ledger.awaits(now)
     if waits:
-        return Plan(wake_at=math.ceil(waits))
+        return ledger.cluster.tell_settling(int(now), math.ceil(waits))
     options = options_of(ledger.config)
     cluster, rules, depth = ledger.cluster, options.rules(), options.plan_test
     if options.depth or options.partition_depth:
