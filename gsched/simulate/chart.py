@@ -200,7 +200,10 @@ def _label(value: float) -> str:
 
 
 def check(path: Path) -> None:
-    """ClickException where the file is called .png and CairoSVG is not installed."""
+    """ClickException for a file that is called as a picture of another kind than SVG (a name
+    without an end means that, too) and PNG, and where PNG needs CairoSVG that is not installed."""
+    if path.suffix.lower() not in ("", ".svg", ".png"):
+        raise click.ClickException(f"{path}: pictures are made as .svg or .png")
     if path.suffix.lower() == ".png" and importlib.util.find_spec("cairosvg") is None:
         raise click.ClickException(
             f"{path}: pictures as PNG need CairoSVG (pip install 'gsched[png]'); SVG does not"

@@ -178,6 +178,8 @@ def sim(
             told_already.add(text)
             click.echo(text, err=True)
 
+    if picture is not None:
+        chart.check(picture)
     _check_places(out, [schedule, timeline, picture])
     try:
         window = Window.parse(since, until, scale_load)
@@ -214,7 +216,6 @@ def _check_places(out: Path | None, files: list[Path | None]) -> None:
         for file in files:
             if file is not None:
                 file.touch()
-                chart.check(file)
     except OSError as problem:
         raise _not_written(problem) from None
 

@@ -182,6 +182,14 @@ def test_png_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "c.png: pictures as PNG need CairoSVG" in result.output
 
 
+@pytest.mark.parametrize("name", ["x.gif", "x.svg.gz", "x.PDF"])
+def test_pictures_of_another_kind_are_refused(tmp_path: Path, name: str) -> None:
+    result = sim(tmp_path, "--chart", str(tmp_path / name))
+    assert result.exit_code == 1
+    assert result.output == f"Error: {tmp_path / name}: pictures are made as .svg or .png\n"
+    assert not (tmp_path / name).exists()
+
+
 def test_nodes_by_flag() -> None:
     assert parse_nodes("128x8:type=h100,cpus=64,mem=512G,features=a+b") == (
         Nodes(128, 8, 64, 524288, "h100", ("a", "b")),
