@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gsched import _core
@@ -27,45 +27,59 @@ def earliest(
     components: list[Wanted],
     now: int,
     running: Iterable[tuple[int, int]],
+    limits: Sequence[int],
+    times: Iterable[int] = (),
 ) -> Forecast | None:
     """The first moment at which every component has room beside the others; None if the nodes of
     `core` never have it. `core` is used up: `running` are keys of its allocations and when they
-    end (0: never).
+    end (0: never). `limits`: seconds that each component may last, 0 for ever; `times`: when else
+    there may be more room, as reservations begin and end.
 
-    Jobs that wait are not looked at, as Slurm does not. Cost: a placement for each end, at most
-    MOST_ENDS.
+    Jobs that wait are not looked at, as Slurm does not. Cost: a placement for each end and time, at
+    most MOST_ENDS.
     """
     requests = [[core.request(**one) for one in choices] for choices in components]
-    ends = sorted((end, key) for key, end in running if end)
-    at, place = now, 0
+    ends = sorted((max(now, end), key) for key, end in running if end)
+    later = sorted({time for time in times if time > now})
+    at = now
+    place = turn = 0
     for _ in range(MOST_ENDS):
-        found = place_all(core, requests, now)
+        found = place_all(core, requests, at, limits)
         if found is not None:
             return Forecast(at, found)
-        if place == len(ends):
+        next_ = [ends[place][0]] if place < len(ends) else []
+        next_ += later[turn : turn + 1]
+        if not next_:
             return None
-        at = max(now, ends[place][0])
+        at = min(next_)
         while place < len(ends) and ends[place][0] <= at:
             core.release(ends[place][1])
             place += 1
+        while turn < len(later) and later[turn] <= at:
+            turn += 1
     return None
 
 
 def place_all(
-    core: _core.Core, wanted: list[list[int]], now: int
+    core: _core.Core, wanted: list[list[int]], now: int, limits: Sequence[int] = ()
 ) -> list[tuple[int, _core.Placement]] | None:
-    """Room for one of each list of requests beside the others; nothing stays allocated."""
+    """Room for one of each list of requests beside the others; nothing stays allocated. `limits`:
+    seconds that each may last, beside what reservations keep; without them only what is free
+    counts."""
     places: list[tuple[int, _core.Placement]] = []
     # Keys of the queue are above zero.
     taken = range(-1, -1 - len(wanted), -1)
     try:
-        for key, choices in zip(taken, wanted, strict=True):
-            answers = ((number, core.place(req, now)) for number, req in enumerate(choices))
-            first = next((one for one in answers if isinstance(one[1], _core.Placement)), None)
+        for key, choices, limit in zip(taken, wanted, limits or [-1] * len(wanted), strict=True):
+            first = None
+            for number, req in enumerate(choices):
+                answer = core.place(req, now, limit)
+                if isinstance(answer, _core.Placement):
+                    first = number, answer
+                    break
             if first is None:
                 return None
             number, found = first
-            assert isinstance(found, _core.Placement)
             shares = [(n, cpus, mem, gpus, tasks) for n, cpus, tasks, mem, gpus in found.nodes]
             core.allocate(key, shares, gpu_milli=found.gpu_milli)
             places.append((number, found))

@@ -15,7 +15,7 @@ from gsched.cluster.plans import Draft
 from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
 from gsched.cluster.verdicts import Verdicts
-from gsched.cluster.what_if import WhatIf
+from gsched.cluster.what_if import Way, WhatIf
 from gsched.cluster.windows import Windows
 from gsched.cluster.workload import Workload
 from gsched.config import Config
@@ -271,12 +271,17 @@ class Cluster:
         return min(filter(None, map(self._core.start_estimate, keys)), default=0), []
 
     def forecast(
-        self, components: Sequence[tuple[Shape, Sequence[str]]], now: int, ends: dict[int, int]
+        self,
+        components: Sequence[tuple[Shape, Sequence[Way], int]],
+        now: int,
+        ends: dict[int, tuple[int, str]],
     ) -> tuple[int, list[tuple[str, list[NodeAlloc]]]] | None:
-        """(when, partition and shares of each) of the first moment at which all components have
-        room at once; None if the nodes that are up never have it. `ends`: job -> its end, 0 none.
-        Nothing is changed. Cost: a copy of the cluster, and a placement per running job."""
+        """(when, partition and shares of each) of the first moment at which all components (shape,
+        ways, limit in seconds) have room at once beside what reservations keep; None if the nodes
+        that are up never have it. `ends`: job -> its end, 0 none, and its reservation. Nothing is
+        changed. Cost: a copy of the cluster, and a placement per running job and reservation."""
         core = self._together.copy()
+        times = self._windows.onto(core)
         running = []
         for job_id, key in self._allocations.held():
             held = self._core.allocation(key)
@@ -285,17 +290,28 @@ class Cluster:
                 (node, cpus, mem, gpus, tasks, cores.get(node, ()))
                 for node, cpus, tasks, mem, gpus in held
             ]
-            core.allocate(key, shares, adopt=True, gpu_milli=self._core.allocation_milli(key))
-            running.append((key, ends.get(job_id, 0)))
+            end, within = ends.get(job_id, (0, ""))
+            core.allocate(
+                key,
+                shares,
+                adopt=True,
+                gpu_milli=self._core.allocation_milli(key),
+                reservation=self._windows.number(within),
+            )
+            running.append((key, end))
         wanted = [
-            tuple(self._requests.words(shape, name) for name in names)
-            for shape, names in components
+            tuple(
+                {**self._requests.words(shape, name), "reservation": self._windows.number(within)}
+                for name, within in ways
+            )
+            for shape, ways, _ in components
         ]
-        found = forecast.earliest(core, wanted, now, running)
+        limits = [limit for _, _, limit in components]
+        found = forecast.earliest(core, wanted, now, running, limits, times)
         if found is None:
             return None
         return found.at, [
-            (components[i][1][choice], self._nodes.shares(placement))
+            (components[i][1][choice][0], self._nodes.shares(placement))
             for i, (choice, placement) in enumerate(found.places)
         ]
 

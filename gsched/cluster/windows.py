@@ -33,14 +33,31 @@ class Windows:
             self._number[name] = self._last
         self._known[name] = resv
         self._spans[name] = reserve.spans(resv)
-        rows = [
+        rows = self._rows(resv)
+        self._core.set_reservation(
+            self._number[name], self._spans[name], rows, firm=resv.maintenance, flex=resv.flex
+        )
+
+    def onto(self, core: _core.Core) -> list[int]:
+        """Another core keeps the same under the same numbers; the times at which something begins
+        or ends. One number more keeps nothing, for jobs whose reservation is gone."""
+        core.set_reservation(NOWHERE, (), ())
+        for name, resv in self._known.items():
+            core.set_reservation(
+                self._number[name],
+                self._spans[name],
+                self._rows(resv),
+                firm=resv.maintenance,
+                flex=resv.flex,
+            )
+        return [time for spans in self._spans.values() for span in spans for time in span]
+
+    def _rows(self, resv: Reservation) -> list[tuple[int, int, int]]:
+        return [
             (self._nodes.index[share.node], share.cpus, share.gpus)
             for share in resv.nodes
             if share.node in self._nodes.index
         ]
-        self._core.set_reservation(
-            self._number[name], self._spans[name], rows, firm=resv.maintenance, flex=resv.flex
-        )
 
     def __len__(self) -> int:
         return len(self._known)

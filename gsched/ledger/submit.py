@@ -94,15 +94,25 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
 
 def _forecast(led: Ledger, call: Call, made: list[Job], now: float) -> Done | Refused:
     """When and where these components could start together."""
-    wanted = [(job.spec.shape, _partitions_of(led, job)) for job in made]
-    ends = {job_id: job.end_time for job_id, job in led.jobs.items() if job.alloc}
-    found = led.cluster.forecast(wanted, int(now), ends)
+    ways = led.cluster.what_if.ways
+    wanted = [
+        (
+            job.spec.shape,
+            [(name, within) for name in _partitions_of(led, job) for within in ways(job)],
+            job.time_limit,
+        )
+        for job in made
+    ]
+    held = [job for job in led.jobs.values() if job.alloc]
+    ends = {job.id: (job.end_time, job.reservation) for job in held}
+    first = max(int(now), *(job.spec.begin for job in made))
+    found = led.cluster.forecast(wanted, first, ends)
     if found is None:
         return _no_such_nodes(call, [])
     start, places = found
     names = [part.node for _, alloc in places for part in alloc]
     answer = Forecast(
-        start=max(start, *(job.spec.begin for job in made)),
+        start=start,
         cpus=sum(part.cpus for _, alloc in places for part in alloc),
         nodes=compress(list(dict.fromkeys(names))),
         partition=places[0][0],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-from unit.ledger_support import Bench, at
+from unit.ledger_support import CONF, Bench, at
 
 from gsched.model import JobSpec, JobState, Phase, Shape
-from gsched.wire.messages import Done, Forecast, Refused, SubmitJob, UpdateNode
+from gsched.wire.messages import Done, Forecast, Refused, SubmitJob, UpdateNode, UpdateReservation
 
 WHOLE = Shape(min_nodes=4, max_nodes=4, nodes_set=True, exclusive=1)
 
@@ -54,6 +54,79 @@ def test_components_together() -> None:
     bench = Bench()
     one, two = JobSpec(shape=Shape(ntasks=1)), JobSpec(shape=Shape(ntasks=2))
     assert ask(bench, one, two).cpus == 3
+
+
+def reserve(bench: Bench, after: int, seconds: int, **fields: str) -> None:
+    given = {"starttime": str(int(bench.now) + after), "duration": str(seconds)}
+    given |= {"users": "somebody"} | fields
+    assert isinstance(bench.write(UpdateReservation("r", "create", given), 0), Done)
+
+
+def resting() -> Bench:
+    return Bench(CONF.replace("SlurmdTimeout=60", "SlurmdTimeout=0"))
+
+
+def test_reservations_of_others_are_waited_for() -> None:
+    """The answers of a real sbatch 22.05."""
+    bench = resting()
+    now = int(bench.now)
+    reserve(bench, 0, 3600, nodes="ALL")
+    assert ask(bench, JobSpec(time_limit=300)) == Forecast(now + 3600, 1, "node1", "gpu")
+    bench = resting()
+    reserve(bench, 1800, 3600, nodes="ALL")
+    assert ask(bench, JobSpec(time_limit=300)).start == now
+    assert ask(bench, JobSpec(time_limit=3000)).start == now + 5400
+    # Nothing is kept of the day after.
+    assert ask(bench, JobSpec(time_limit=3000, begin=now + 86400)).start == now + 86400
+
+
+def test_other_nodes_than_those_that_are_reserved() -> None:
+    bench = resting()
+    now = int(bench.now)
+    reserve(bench, 0, 3600, nodes="node[1-2]", flags="MAINT")
+    found = ask(bench, JobSpec(time_limit=300))
+    assert (found.start, found.nodes) == (now, "node3")
+    assert ask(bench, JobSpec(shape=WHOLE, time_limit=300)).start == now + 3600
+
+
+def test_within_a_reservation() -> None:
+    bench = resting()
+    now = int(bench.now)
+    reserve(bench, 0, 3600, nodes="node3", users="u,user")
+    for limit in (3000, 30000):
+        found = ask(bench, JobSpec(reservation="r", time_limit=limit))
+        assert (found.start, found.nodes) == (now, "node3")
+    # A job in it has it until it ends.
+    running = bench.job(shape=Shape(exclusive=1), reservation="r", time_limit=1200)
+    bench.schedule()
+    assert running.state == JobState.RUNNING
+    found = ask(bench, JobSpec(reservation="r", time_limit=60))
+    assert (found.start, found.nodes) == (now + 1200, "node3")
+    two = Shape(min_nodes=2, max_nodes=2, nodes_set=True)
+    write = SubmitJob(
+        JobSpec(shape=two, reservation="r"), b"#!/bin/sh\n", b"", "u", "g", test_only=True
+    )
+    reply = bench.write(write)
+    assert isinstance(reply, Refused)
+    assert reply.message == "Requested node configuration is not available"
+
+
+def test_a_reservation_to_come_is_waited_for() -> None:
+    bench = resting()
+    reserve(bench, 1800, 3600, nodes="node3", users="u")
+    found = ask(bench, JobSpec(reservation="r", time_limit=60))
+    assert (found.start, found.nodes) == (int(bench.now) + 1800, "node3")
+
+
+def test_a_running_job_of_a_reservation_that_is_gone() -> None:
+    bench = resting()
+    reserve(bench, 0, 60, nodes="node3", users="user", flags="FLEX")
+    bench.job(shape=Shape(exclusive=1), reservation="r", time_limit=1200)
+    bench.schedule()
+    bench.now += 61
+    bench.tick()
+    assert not bench.led.reservations
+    assert ask(bench, JobSpec(shape=WHOLE, time_limit=60)).start == int(bench.now) + 1139
 
 
 def test_what_cannot_be_is_refused_as_at_submission() -> None:

@@ -33,7 +33,7 @@ def placed(*argv: str) -> tuple[str, list[int], list[int], list[int]]:
         return "", [], [], []
     cluster = up(CONFIG)
     try:
-        found = cluster.forecast([(ran.sent.spec.shape, ["gpu"])], 1000, {})
+        found = cluster.forecast([(ran.sent.spec.shape, [("gpu", "")], 0)], 1000, {})
     except ValueError:
         found = None
     if found is None:
