@@ -63,7 +63,8 @@ def validate(
     """
     if len(script) > MAX_SCRIPT or len(environment) > MAX_ENVIRONMENT:
         return _problem("ESLURM_PATHNAME_TOO_LONG")
-    if script and (not script.startswith(b"#!") or b"\0" in script):
+    batch = not spec.interactive
+    if batch and script and (not script.startswith(b"#!") or b"\0" in script):
         return Problem("ESLURM_JOB_SCRIPT_MISSING", "This does not look like a batch script.")
     for check in (_sizes, _ranges, _partitions, _names, _times, _part_sizes, _grammars, _fits):
         problem = check(spec, config)
@@ -148,6 +149,8 @@ def _ranges(spec: JobSpec, config: Config) -> Problem | None:
         return _problem("ESLURM_INVALID_TRES", "umask or open mode out of range")
     if not 0 <= spec.signal_num <= 64 or not 0 <= spec.signal_before <= 65535:
         return _problem("ESLURM_INVALID_TRES", "signal out of range")
+    if spec.interactive not in ("", "srun", "salloc") or not -1 <= spec.immediate < 1 << 31:
+        return _problem("ESLURM_INVALID_TIME_VALUE")
     if spec.priority is not None and not 0 <= spec.priority < 1 << 32:
         return _problem("ESLURM_INVALID_TRES", "priority out of range")
     if abs(spec.nice) >= 1 << 31 or any(

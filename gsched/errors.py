@@ -7,6 +7,7 @@ from __future__ import annotations
 
 #: code -> sentence
 MESSAGES: dict[str, str] = {
+    "EAGAIN": "Resource temporarily unavailable",
     "ESLURM_ACCESS_DENIED": "Access/permission denied",
     "ESLURM_ALREADY_DONE": "Job/step already completing or completed",
     "ESLURM_BATCH_NOT_SUBSET": ("Job --batch option is invalid or not a subset of --constraints"),
@@ -45,6 +46,7 @@ MESSAGES: dict[str, str] = {
     "ESLURM_JOB_NOT_PENDING": "Job is no longer pending execution",
     "ESLURM_JOB_NOT_RUNNING": "Job is not running",
     "ESLURM_JOB_SCRIPT_MISSING": "Job script not specified",
+    "ESLURM_NODE_NOT_AVAIL": "Required node not available (down, drained or reserved)",
     "ESLURM_NODES_BUSY": "Requested nodes are busy",
     "ESLURM_NOT_SUPPORTED": "Requested operation not supported on this system",
     "ESLURM_PATHNAME_TOO_LONG": ("Pathname of a file, directory or other parameter too long"),
@@ -64,6 +66,7 @@ MESSAGES: dict[str, str] = {
     "SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR": (
         "Unable to contact slurm controller (connect failure)"
     ),
+    "SLURM_COMMUNICATIONS_CONNECTION_ERROR": "Communication connection failure",
     "SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT": "Socket timed out on send/recv operation",
 }
 

@@ -25,7 +25,15 @@ from gsched.controller.orders import Contents, pack, wire_form
 from gsched.controller.sharing import Sharing
 from gsched.controller.verbs import reconfigure, shutdown, submit, why
 from gsched.ledger import absence
-from gsched.ledger.commands import Configure, NodeMessage, Start, TakeOver, Tick, Write
+from gsched.ledger.commands import (
+    Configure,
+    FromNode,
+    NodeMessage,
+    Start,
+    TakeOver,
+    Tick,
+    Write,
+)
 from gsched.ledger.ledger import Ledger
 from gsched.ledger.outcome import Outcome
 from gsched.model import Plan
@@ -41,7 +49,6 @@ from gsched.wire.messages import (
     Refused,
     Register,
     Reply,
-    Report,
     Shutdown,
     Status,
     SubmitJob,
@@ -237,7 +244,7 @@ class Controller:
                 self._sockets.answer(received.routing_id, [encode(refusal)], remote=received.remote)
 
     def _take_node(self, received: Received, out: Outcome) -> None:
-        message: Register | Report | FetchConfig = decode(ToController, received.payload)
+        message: FromNode | FetchConfig = decode(ToController, received.payload)
         if isinstance(message, FetchConfig):
             answer = self._files.answer(received.name, self._clock.now())
             if answer is not None:
@@ -251,7 +258,11 @@ class Controller:
         call = decode(Call, received.payload)
         if not call.request_id or call.uid < 0:
             raise BadMessage("a call without a request id or a user")
-        self._askers.setdefault(call.request_id, []).append((received.routing_id, received.remote))
+        askers = self._askers.setdefault(call.request_id, [])
+        asker = received.routing_id, received.remote
+        if asker not in askers:
+            # A question to an agent may be repeated while it is under way.
+            askers.append(asker)
         write = call.write
         reply: Reply | None = None
         if isinstance(write, SubmitJob):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gsched.errors import message
 from gsched.frontend.accounting import Live, gather
 from gsched.model import Job, JobState, StartEstimates
 from gsched.store import (
@@ -317,6 +318,10 @@ class Reads:
         if query.what not in {"script", "environment"}:
             return Refused(b"", f"a job has no {query.what!r}")
         digest = head.script if query.what == "script" else head.environment
+        if query.what == "script" and _job.decode(record).spec.interactive:
+            # What lies there lets its holder pass for an agent.
+            code = "ESLURM_JOB_SCRIPT_MISSING"
+            return Refused(b"", message(code), code)
         if not digest:
             return Blob(b"")
         data = read_blob(main, digest.encode())

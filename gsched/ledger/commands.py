@@ -6,7 +6,10 @@ import msgspec
 
 from gsched.config import Config
 from gsched.model import Plan
-from gsched.wire.messages import Call, Register, Report
+from gsched.wire.messages import AgentAnswer, Call, Register, Report, StepMail
+
+#: what a node may say to the ledger
+FromNode = Register | Report | StepMail | AgentAnswer
 
 
 class TakeOver(msgspec.Struct):
@@ -24,7 +27,7 @@ class NodeMessage(msgspec.Struct):
     """A message from the node whose key the wire has verified to be `node`'s."""
 
     node: str
-    message: Register | Report
+    message: FromNode
 
 
 class Tick(msgspec.Struct):

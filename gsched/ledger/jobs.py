@@ -427,7 +427,10 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
 
 
 def may_requeue(led: Ledger, job: Job) -> bool:
-    """What --requeue/--no-requeue and JobRequeue say."""
+    """What --requeue/--no-requeue and JobRequeue say. Nobody can run a command of srun or salloc
+    again."""
+    if job.spec.interactive:
+        return False
     return job.spec.requeue if job.spec.requeue is not None else led.config.job_requeue
 
 
@@ -440,11 +443,14 @@ def node_failed(led: Ledger, job: Job, node: str, now: float, out: Outcome) -> N
 
 def launch_failed(led: Ledger, job: Job, node: str, error: str, now: float, out: Outcome) -> None:
     """A node refused or failed to launch: nothing ran; take all back, and hold the job, or it
-    would fail the same way again at once."""
+    would fail the same way again at once. An interactive job is over."""
     job.system_comment = f"{node}: {error}"[:1024]
+    out.log.append(("error", f"job {job.id} could not be launched on {node}: {error}"))
+    if job.spec.interactive:
+        end(led, job, JobState.FAILED, "JobLaunchFailure", now, out, cause="launch")
+        return
     job.requeue_after = True
     job.hold_after = True
-    out.log.append(("error", f"job {job.id} could not be launched on {node}: {error}"))
     end(led, job, JobState.BOOT_FAIL, LAUNCH_FAILED, now, out, cause="launch")
     for member in hetero.unit(led, job):
         member.reason = LAUNCH_FAILED
@@ -518,7 +524,7 @@ def tick(led: Ledger, now: float, out: Outcome) -> None:
         out.log.append(
             ("warning", f"job {job_id}: {compress(late)} not prepared in time; all taken back")
         )
-        job.requeue_after = True
+        job.requeue_after = not job.spec.interactive
         end(led, job, JobState.BOOT_FAIL, "", now, out, cause="launch")
     while led.timed and led.timed[0][0] <= now:
         waiting = led.jobs.get(heapq.heappop(led.timed)[1])

@@ -20,18 +20,29 @@ from gsched.ledger import (
     configure,
     deadline,
     depend,
+    interactive,
     jobs,
     mail,
     node_update,
     nodes,
     outbox,
     partitions,
+    relay,
     reservations,
     settle,
     submit,
     update,
 )
-from gsched.ledger.commands import Command, Configure, NodeMessage, Start, TakeOver, Tick, Write
+from gsched.ledger.commands import (
+    Command,
+    Configure,
+    FromNode,
+    NodeMessage,
+    Start,
+    TakeOver,
+    Tick,
+    Write,
+)
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import Meta, NodeLive, StoredAnswer, job_key
 from gsched.model import (
@@ -48,6 +59,8 @@ from gsched.model import (
 from gsched.taskset import TaskSet
 from gsched.wire.messages import (
     AckOutbox,
+    AgentAnswer,
+    AskAgent,
     Call,
     CancelJobs,
     Done,
@@ -57,6 +70,8 @@ from gsched.wire.messages import (
     Prepare,
     Refused,
     Register,
+    Reply,
+    StepMail,
     SubmitJob,
     UpdateJob,
     UpdateNode,
@@ -118,6 +133,10 @@ class Ledger:
         #: (time, job, attempt, event) of mails about shares of time limits
         self.mail_times: list[tuple[float, int, int, int]] = []
         self._use_dirty: set[str] = set()
+        #: questions to agents that are under way
+        self.relay = relay.Relay()
+        #: interactive jobs whose owners wait to hear how it looks
+        self.looks = interactive.Looks()
         #: nodes that are expected back after the start, and until when (settle.py)
         self.awaited: list[str] = []
         self.settled_at = 0.0
@@ -182,6 +201,7 @@ class Ledger:
             running = self.array_running.get(job.array_job_id, 0)
             self.cluster.set_throttle(job.array_job_id, job.array_throttle - running)
         deadline.watch(self, job)
+        interactive.watch(self, job)
         if job.state == JobState.PENDING:
             self.cluster.queue_job(job)
             depend.attach(self, job)
@@ -219,9 +239,10 @@ class Ledger:
         if isinstance(command, Write):
             self._write(command.call, now, out)
         elif isinstance(command, NodeMessage):
-            nodes.message(self, command.node, command.message, now, out)
+            self._node_message(command.node, command.message, now, out)
         elif isinstance(command, Start):
             jobs.start_plan(self, command.plan, now, out)
+            interactive.looked(self, command.plan, now, out)
         elif isinstance(command, Tick):
             self._tick(now, out)
         elif isinstance(command, TakeOver):
@@ -244,9 +265,19 @@ class Ledger:
         out.schedule = True
         out.wake(now + 1)
 
+    def _node_message(self, node: str, message: FromNode, now: float, out: Outcome) -> None:
+        if isinstance(message, StepMail):
+            relay.mail(self, node, message, out)
+        elif isinstance(message, AgentAnswer):
+            relay.answered(self, node, message, out)
+        else:
+            nodes.message(self, node, message, now, out)
+
     def _write(self, call: Call, now: float, out: Outcome) -> None:
         stored = self.answers.get(call.request_id)
         if stored is not None:
+            if call.request_id in self.looks.requests:
+                return
             out.answers.append((call.request_id, stored.reply))
             return
         write = call.write
@@ -271,6 +302,11 @@ class Ledger:
             # Repeating it changes nothing: no answer need be remembered.
             out.answers.append((call.request_id, outbox.acknowledge(self, call, write, out)))
             return
+        elif isinstance(write, AskAgent):
+            refusal = relay.ask(self, call, write, now, out)
+            if refusal is not None:
+                out.answers.append((call.request_id, refusal))
+            return
         elif isinstance(write, Ping):
             reply = Done(call.request_id, 0)
             out.answers.append((call.request_id, reply))
@@ -278,11 +314,18 @@ class Ledger:
         else:
             reply = Refused(call.request_id, "Requested operation is not supported here")
         if isinstance(reply, Done):
-            answer = StoredAnswer(int(now) + ANSWER_LIFE_S, reply)
-            self.answers[call.request_id] = answer
-            self._answer_queue.append((answer.expires, call.request_id))
-            out.puts["answer", call.request_id] = answer
+            self.remember(call.request_id, reply, now, out)
+            if isinstance(write, SubmitJob) and write.spec.interactive:
+                interactive.hold(self, call.request_id, reply, now, out)
+                return
         out.answers.append((call.request_id, reply))
+
+    def remember(self, request_id: bytes, reply: Reply, now: float, out: Outcome) -> None:
+        """What a repetition of the request is answered with."""
+        answer = StoredAnswer(int(now) + ANSWER_LIFE_S, reply)
+        self.answers[request_id] = answer
+        self._answer_queue.append((answer.expires, request_id))
+        out.puts["answer", request_id] = answer
 
     def _tick(self, now: float, out: Outcome) -> None:
         while self._answer_queue and self._answer_queue[0][0] <= now:
@@ -297,8 +340,10 @@ class Ledger:
         nodes.tick(self, now, out)
         configure.tick(self, now, out)
         deadline.tick(self, now, out)
+        interactive.tick(self, now, out)
         reservations.tick(self, now, out)
         settle.tick(self, now, out)
+        relay.tick(self, now, out)
         out.wake(now + 1)
 
     # ---- helpers for the verbs --------------------------------------------------------------

@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched.wire.messages import Order, Reply, Reread, Reregister, Welcome
+from gsched.wire.messages import (
+    AgentCall,
+    Order,
+    Reply,
+    Reread,
+    Reregister,
+    StepMail,
+    StepsKept,
+    Welcome,
+)
 
 if TYPE_CHECKING:
     from gsched.ledger.mail import Mail
 
+#: what a node is told besides orders
+ToldNode = Welcome | Reregister | Reread | StepMail | AgentCall | StepsKept
 #: (table, key); a value of None deletes
 RecordKey = tuple[str, bytes]
 
@@ -29,7 +40,7 @@ class Outcome:
     #: (request id, reply)
     answers: list[tuple[bytes, Reply]] = field(default_factory=list)
     #: to nodes, before any order: (node, message)
-    messages: list[tuple[str, Welcome | Reregister | Reread]] = field(default_factory=list)
+    messages: list[tuple[str, ToldNode]] = field(default_factory=list)
     #: node -> numbered orders for its present session, in order
     orders: dict[str, list[Order]] = field(default_factory=dict)
     #: a scheduling pass is worth while

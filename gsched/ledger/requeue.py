@@ -38,6 +38,8 @@ def _again(
 ) -> None:
     if job.het_offset:
         raise BadValue(hetero.NOT_LEADER)
+    if job.spec.interactive:
+        raise BadValue(message("ESLURM_BATCH_ONLY"))
     if not jobs.may_requeue(led, job):
         raise BadValue(message("ESLURM_DISABLED"))
     if job.state == JobState.PENDING:

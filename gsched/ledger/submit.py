@@ -13,7 +13,7 @@ from gsched.config import Config, PartitionConfig
 from gsched.environment import sluid
 from gsched.errors import message
 from gsched.hostlist import compress
-from gsched.ledger import deadline, depend, jobs, reserved
+from gsched.ledger import deadline, depend, interactive, jobs, reserved
 from gsched.ledger.outcome import Outcome
 from gsched.model import Hold, Job, JobSpec
 from gsched.taskset import TaskSet
@@ -40,7 +40,8 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
             throttle = int(most) if most else 0
         except ValueError:
             tasks = TaskSet([])
-        if not tasks.runs or tasks.last >= led.config.max_array_size or write.components:
+        alone = write.components or spec.interactive
+        if not tasks.runs or tasks.last >= led.config.max_array_size or alone:
             return Refused(
                 call.request_id, "Invalid job array specification", "ESLURM_INVALID_ARRAY"
             )
@@ -52,10 +53,11 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
             "EAGAIN",
             temporary=True,
         )
-    if not write.script:
+    if not write.script and not (spec.interactive and write.test_only):
         return Refused(call.request_id, "Batch script is empty!", "ESLURM_NO_SCRIPT")
     made: list[Job] = []
     for number, each in enumerate([spec, *write.components]):
+        each.interactive = spec.interactive
         one = _component(led, call, write, each, number, now)
         if isinstance(one, Refused):
             return one
@@ -223,6 +225,7 @@ def _enter(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     if job.spec.begin > now:
         out.wake(job.spec.begin)
     deadline.watch(led, job)
+    interactive.watch(led, job, out)
 
 
 def _may_run(config: Config, uid: int, user: str) -> bool:

@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, StoredAnswer, TakeOver, Tick
-from gsched.ledger.commands import Command
+from gsched.ledger.commands import Command, FromNode
 from gsched.ledger.invariants import check
+from gsched.ledger.outcome import ToldNode
 from gsched.model import Job, Node, PartitionChange, Reservation
 from gsched.scheduling import Planner, run_pass
 from gsched.wire.messages import (
     Order,
     Orders,
     Prepare,
-    Register,
-    Report,
-    Reread,
-    Reregister,
     ToController,
-    Welcome,
     decode,
     encode,
 )
@@ -107,9 +103,9 @@ class Controller:
             self._woken = True
             self.world.at(self.world.now + self.world.random.uniform(0, 0.005), self._turn)
 
-    def from_node(self, node: str, message: Register | Report) -> None:
+    def from_node(self, node: str, message: FromNode) -> None:
         """A message as it comes off the wire."""
-        decoded: Register | Report = decode(ToController, encode(message))
+        decoded: FromNode = decode(ToController, encode(message))
         self.receive(NodeMessage(node, decoded))
 
     # ---- one turn of the loop ---------------------------------------------------------------
@@ -212,7 +208,7 @@ class Controller:
             return msgspec.structs.replace(order, launch=launch)
         return order
 
-    def _to_node(self, name: str, message: Welcome | Reregister | Orders | Reread) -> None:
+    def _to_node(self, name: str, message: ToldNode | Orders) -> None:
         node = self.world.nodes.get(name)
         if node is not None:
             frame = encode(message)

@@ -109,7 +109,7 @@ class StepMail(_Msg):
 
     job_id: int
     attempt: int
-    #: to the controller: for whom; to the node: whose it is
+    #: to the controller: for whom ("" the node that leads); to the node: whose it is
     node: str
     payload: bytes
 
@@ -300,6 +300,18 @@ class Forecast(msgspec.Struct):
     partition: str
 
 
+class FirstLook(msgspec.Struct):
+    """How it looks for an interactive job just submitted; in JSON in the answer, which comes when a
+    scheduling pass has looked at it, or after two seconds. With `spec.immediate` 0 or 1 a job that
+    has not started by then is refused (and has ended); with more it ends after so many seconds."""
+
+    started: bool
+    #: why it waits, as squeue shows it; "" not known yet
+    reason: str = ""
+    #: what srun and salloc say of that before "queued and waiting for resources"; "" nothing
+    note: str = ""
+
+
 class CancelJobs(_Msg):
     """Cancel or signal. Empty filters match everything the caller may touch."""
 
@@ -421,7 +433,7 @@ class Call(_Msg):
 
 
 class Done(_Msg):
-    """The answer; durable before it is sent."""
+    """The answer; durable before it is sent (but for that of an agent)."""
 
     request_id: bytes
     #: state version that contains the change: reads after it wait for this version
