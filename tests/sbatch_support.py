@@ -31,7 +31,8 @@ from gsched.wire.messages import (
     Write,
 )
 from gsched_cli.common import Streams
-from gsched_cli.sbatch import Process, run
+from gsched_cli.process import Process
+from gsched_cli.sbatch import run
 
 #: the cluster of the transcripts: 4 nodes of 2 sockets, 16 CPUs, 8 GPUs, in two racks
 SLURM_CONF = """

@@ -201,7 +201,7 @@ class _Run:
         line = self._line
         if line.name != "sbatch":
             return function(line.argv, line.env, line.cwd, streams, self._reader)
-        from gsched_cli.sbatch import Process
+        from gsched_cli.process import Process
 
         user, group = self._names.of(self._reader.uid, self._reader.gid)
 

@@ -22,7 +22,8 @@ from gsched.wire.messages import (
     Write,
 )
 from gsched_cli.common import Streams
-from gsched_cli.sbatch import Process, run
+from gsched_cli.process import Process
+from gsched_cli.sbatch import run
 
 #: four nodes in two racks, 16 CPUs, 64,000 MB and 8 GPUs on one island each
 CONF = """
