@@ -69,7 +69,8 @@ class Taken(_Msg):
 
 
 class NotTaken(_Msg):
-    """Slurm's sentence, and its symbolic name where it has one."""
+    """What srun says, a line for each sentence, without its name in front ("error: Unable to create
+    step for job 7: ..."), and the symbolic name where it has one."""
 
     message: str
     code: str = ""
@@ -125,6 +126,8 @@ class Interactive(_Msg):
 
     callback: Callback
     step: StepSpec | None = None
+    #: salloc --no-shell: the job outlives the client, which ends once it has heard of it
+    no_shell: bool = False
 
 
 # ---- agent <-> agent (payload of messages.StepMail) ------------------------------------------
