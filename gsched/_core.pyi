@@ -91,6 +91,8 @@ class Plan(NamedTuple):
     placed: int
     #: max_starts ended it before the end of the queue
     more: bool
+    #: with grouped: verdict -> keys and orders of the jobs that have got it, in order
+    alike: dict[int, tuple[list[int], list[int]]] = {}
 
 class NodeState(NamedTuple):
     """What a node has left; below zero where it shrank under its jobs."""
@@ -534,6 +536,10 @@ class Core:
         """New priorities of many jobs: two arrays of int64 ('q') of the same length. Keys that are
         not in the queue are passed over. The number of jobs changed. Cost: keys."""
 
+    def queue_hold(self, keys: array[int] | memoryview, held: int) -> None:
+        """The same `held` for many jobs: an array of int64 ('q'). Keys that are not in the queue
+        are passed over. The next pass tells the verdict on each anew. Cost: keys."""
+
     def set_group(self, group: int, left: int) -> None:
         """Jobs of this group that may still start; each start of a pass takes one. A job may be in
         two: its group (an array's throttle, a limit) and its unit (rows of the queue of which only
@@ -576,6 +582,7 @@ class Core:
         partition_depth: int = 0,
         tier_bits: int = 0,
         keep: int = 0,
+        grouped: bool = False,
     ) -> Plan:
         """One pass over the queue in order: start what fits, reserve for the first blocked job of
         each partition (EASY), judge the rest.
@@ -588,7 +595,9 @@ class Core:
         other calls on this core raise RuntimeError meanwhile. Cost: jobs (some ns each) + one
         placement per request class (and duration, where a reservation is the cause) + per
         reservation log(ends) x (nodes + shares). partition_depth: so many jobs of each partition
-        are looked at, 0 all.
+        are looked at, 0 all. grouped: jobs of a single row (of no array and no unit) that got the
+        verdict PRIORITY, BEHIND or HELD are told in `alike`, by verdict, and not in `changed`:
+        thousands may have got the same.
 
         plan_jobs > 0: conservative instead. The first plan_jobs blocked jobs each get a reservation
         at the earliest time at which nodes hold it throughout (the very GPUs, CPUs and memory

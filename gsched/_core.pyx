@@ -53,10 +53,14 @@ Start = namedtuple("Start", ["key", "placement"])
 Start.__doc__ = "A job that the pass started; its allocation under the same key is made."
 Reservation = namedtuple("Reservation", ["key", "at", "until", "placement"])
 Reservation.__doc__ = "A blocked job and what is kept for it, in absolute seconds."
-Plan = namedtuple("Plan", ["starts", "reservations", "changed", "tested", "placed", "more"])
+Plan = namedtuple(
+    "Plan",
+    ["starts", "reservations", "changed", "tested", "placed", "more", "alike"],
+    defaults=[{}],
+)
 Plan.__doc__ = """What a pass decided: starts in order; reservations; (key, verdict) of jobs whose
 verdict changed, started ones among them; jobs tested; placements computed; `more`: max_starts
-ended it."""
+ended it; `alike`: with grouped, verdict -> (keys, orders)."""
 NodeState = namedtuple(
     "NodeState", ["free_cpus", "free_mem_mb", "free_gpus", "used_gpus", "jobs", "usable", "free_milli"]
 )

@@ -105,13 +105,13 @@ class Cluster:
         self._count(job)
         self._verdicts.parked(job.id)
 
-    def reword(self, config: Config) -> None:
-        """A configuration that differs in nothing but the partitions' states; each job that waits
-        in such a partition must be judged after it."""
+    def open_or_close(self, config: Config, name: str) -> list[int]:
+        """A configuration that differs in nothing but a partition's state. Gives back the waiting
+        jobs that must be judged after it. Cost: ~0.1 us for each job that waits there."""
         self.config = config
         self._nodes.config = config
         self._requests.reword(config)
-        self._queue.reword(config)
+        return self._queue.open_or_close(config, name)
 
     def judge(self, jobs: Iterable[Job]) -> None:
         """Finds anew whether waiting jobs may start at all. Cost: ~1 us each."""
@@ -197,6 +197,8 @@ class Cluster:
             decided = self._licenses.schedule(queue, blocked, now, max_starts, max_test, **how)
         else:
             self._together.barred = set()
+            if queue is self._core:
+                how["grouped"] = True
             decided = queue.schedule(now, max_starts, max_test, **how)
         if self._planned:
             missed, closed = self._core.replanned()
@@ -216,10 +218,12 @@ class Cluster:
         self._verdicts.settled()
         self._verdicts.add(decided.changed)
         self._verdicts.reserved(decided.reservations, whole="keep" not in how)
+        words = self._verdicts.alike(decided.alike)
         verdicts = self._verdicts.tell(now)
         return Plan(
             starts=starts,
             verdicts=verdicts,
+            words=words,
             wake_at=self._queue.next_wake(),
             complete=not decided.more and not len(self._verdicts),
         )

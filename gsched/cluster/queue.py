@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+from array import array
+from collections.abc import Sequence
 
 from gsched import _core, access, dependency
 from gsched.cluster.nodes import Nodes
@@ -18,6 +20,9 @@ from gsched.topology import switch_wait
 
 #: rows of the queue for the tasks of one array: so many of them may start in one pass
 ARRAY_ROWS = 128
+
+#: states of a partition in which none of its jobs start -> Slurm's reason
+_CLOSED = {"DOWN": "PartitionDown", "INACTIVE": "PartitionInactive"}
 
 
 class Queue:
@@ -53,6 +58,10 @@ class Queue:
         self._named: dict[int, tuple[str, ...]] = {}
         #: job id -> reason word while its rows are held
         self.parked: dict[int, str] = {}
+        #: partition -> {job id: key} of jobs of a single row that nothing but the partition's state
+        #: may keep from taking part; partition -> the others that name it
+        self._ready: dict[str, dict[int, int]] = {}
+        self._others: dict[str, set[int]] = {}
         #: array id -> group in the core, for its throttle; groups that may be used again
         self._group: dict[int, int] = {}
         #: job id -> group of its rows where several partitions would each start it
@@ -153,6 +162,19 @@ class Queue:
             self._together.add(job.het_job_id, job.het_size, component)
         if job.spec.licenses and not parked:
             self._queue_licenses(job, free_rows)
+        self._file(job, partitions, whys, rows)
+
+    def _file(self, job: Job, partitions: Sequence[str], whys: list[str], rows: list[int]) -> None:
+        """Notes what must be done for it when one of its partitions is opened or closed."""
+        if len(rows) == len(whys) == 1 and not _bound(job):
+            why = whys[0]
+            if why in _CLOSED.values():
+                why = self._unfit(job, partitions[0])
+            if not why:
+                self._ready.setdefault(partitions[0], {})[job.id] = rows[0]
+                return
+        for partition in partitions:
+            self._others.setdefault(partition, set()).add(job.id)
 
     def _wait_for_switches(self, job: Job) -> int:
         """On how many leaf switches it may lie, from now on until it has waited long enough for
@@ -230,11 +252,12 @@ class Queue:
             return "JobHeldUser" if job.held == Hold.USER else "JobHeldAdmin"
         if job.deps:
             return "DependencyNeverSatisfied" if dependency.failed(job.deps) else "Dependency"
+        state = self._config.partitions[partition].state
+        return _CLOSED.get(state) or self._unfit(job, partition, fits, req)
+
+    def _unfit(self, job: Job, partition: str, fits: set[int] | None = None, req: int = -1) -> str:
+        """The same for what a partition allows while it is open."""
         part = self._config.partitions[partition]
-        if part.state == "DOWN":
-            return "PartitionDown"
-        if part.state == "INACTIVE":
-            return "PartitionInactive"
         if part.max_time and (not job.time_limit or job.time_limit > part.max_time):
             return "PartitionTimeLimit"
         if fits is None or req not in fits:
@@ -244,9 +267,19 @@ class Queue:
                 fits.add(req)
         return access.barred(part, job.spec)
 
-    def reword(self, config: Config) -> None:
-        """The same, but for the partitions' states."""
+    def open_or_close(self, config: Config, name: str) -> list[int]:
+        """A partition's state is all that `config` changes: what follows for its jobs, but for the
+        ids given back, which must be judged. Cost: ~0.1 us for each of its jobs."""
         self._config = config
+        why = _CLOSED.get(config.partitions[name].state, "")
+        ready = self._ready.get(name, {})
+        self._core.queue_hold(array("q", ready.values()), 1 if why else 0)
+        if why:
+            self.parked.update(dict.fromkeys(ready, why))
+        else:
+            for job_id in ready:
+                self.parked.pop(job_id, None)
+        return sorted(self._others.get(name, ()))
 
     def judge(self, job: Job, fits: set[int]) -> bool | None:
         """Whether a queued job's reason for not starting at all has changed, when that could be put
@@ -255,10 +288,8 @@ class Queue:
         rows = self._rows.get(job.id)
         if rows is None:
             return False
-        spec = job.spec
-        bound = job.array_pending or job.het_job_id or spec.licenses or len(spec.partitions) > 1
         row = self.row.get(rows[0]) if rows else None
-        if bound or len(rows) != 1 or row is None:
+        if _bound(job) or len(rows) != 1 or row is None:
             return None
         before = self.parked.get(job.id, "")
         if before == "BadConstraints":
@@ -287,8 +318,10 @@ class Queue:
         self._together.remove(job_id)
         self._licenses.remove(job_id)
         self._limit.pop(job_id, None)
-        for _, _, req in self._requests.pop(job_id, ()):
+        for partition, _, req in self._requests.pop(job_id, ()):
             self._core.drop_request(req)
+            if self._ready.get(partition, {}).pop(job_id, None) is None:
+                self._others[partition].discard(job_id)
         unit = self._unit.pop(job_id, -1)
         if unit >= 0:
             self._spare_groups.append(unit)
@@ -377,3 +410,9 @@ class Queue:
     def named(self, job_id: int) -> tuple[str, ...]:
         """The nodes that it names."""
         return self._named.get(job_id, ())
+
+
+def _bound(job: Job) -> bool:
+    """Whether it stands in the queue more than once, or together with others."""
+    spec = job.spec
+    return bool(job.array_pending or job.het_job_id or spec.licenses or len(spec.partitions) > 1)

@@ -329,8 +329,8 @@ class Controller:
             out.puts["meta", b"meta"] = self._ledger.meta
             self._store.commit(encode_records(out.puts))
             self.counts.commits += 1
-        if out.view:
-            self._view.put(encode_records(out.view))
+        if out.view or out.words:
+            self._view.put(encode_records(out.view), out.words)
         if out.mails and self._mailer is not None:
             self._mailer.send(out.mails)
         for level, text in out.log:

@@ -121,6 +121,22 @@ cdef class Core(_Plans):
                 n += 1
         return n
 
+    def queue_hold(self, keys, held):
+        """The same `held` for many jobs: an array of int64 ('q'). Keys that are not in the queue
+        are passed over. The next pass tells the verdict on each anew. Cost: keys."""
+        cdef const int64_t[::1] k = keys
+        cdef Py_ssize_t i
+        cdef int32_t slot
+        cdef uint8_t h
+        self._enter()
+        h = <uint8_t>_number(held, 0, 255, "held")
+        with nogil:
+            for i in range(k.shape[0]):
+                slot = map_get(&self.c.q_by_key, k[i])
+                if slot >= 0:
+                    self.c.q_held[slot] = h
+                    self.c.q_verdict[slot] = V_UNTESTED
+
     def set_group(self, group, left):
         """Jobs of this group that may still start; each start of a pass takes one. A job may be in
         two: its group (an array's throttle, a limit) and its unit (rows of the queue of which only
@@ -178,17 +194,20 @@ cdef class Core(_Plans):
     def schedule(self, now, max_starts=0, max_test=0, *, plan_jobs=0, resolution=60,
                  window=604800, min_priority=None, max_user=0, max_partition=0,
                  max_user_partition=0, max_array=-1, one_per_unit=False, min_age=0,
-                 busy_first=False, partition_depth=0, tier_bits=0, keep=0):
+                 busy_first=False, partition_depth=0, tier_bits=0, keep=0, grouped=False):
         """One pass over the queue in order: start what fits, reserve for the first blocked job of
         each partition (EASY), judge the rest.
 
         Started jobs are allocated here under their key until now + limit, and leave the queue.
-        max_starts, max_test: 0 means no bound. The GIL is not held; other calls on this core raise
+        max_starts, max_test: 0 means no bound. grouped: jobs of a single row (of no array and no
+        unit) that got the verdict PRIORITY, BEHIND or HELD are told in `alike`, by verdict, and
+        not in `changed`: thousands may have got the same. The GIL is not held; other calls on this core raise
         RuntimeError meanwhile. Cost: jobs (some ns each) + one placement per request class (and
         duration, where a reservation is the cause) + per reservation log(ends) x (nodes + shares).
         """
         cdef Cluster* c = &self.c
-        cdef int k, got
+        cdef int k, got, v
+        cdef int32_t slot
         got = self._pass(
             now, max_starts, max_test, plan_jobs, resolution, window, min_priority, max_user,
             max_partition, max_user_partition, max_array, one_per_unit, min_age, busy_first,
@@ -204,13 +223,28 @@ cdef class Core(_Plans):
                     )),
                 ))
             )
+        changed = []
+        alike = {}
+        for k in range(c.n_changed):
+            slot = c.changed[k]
+            v = c.q_verdict[slot]
+            if (grouped and (v == V_PRIORITY or v == V_BEHIND or v == V_HELD)
+                    and c.q_array[slot] < 0 and c.q_unit[slot] < 0):
+                if v not in alike:
+                    alike[v] = ([], [])
+                keys, orders = alike[v]
+                keys.append(c.q_key[slot])
+                orders.append(c.q_order[slot])
+            else:
+                changed.append((c.q_key[slot], v))
         return Plan(
             began,
             [self._reservation(k) for k in range(c.n_heads) if c.heads[k].fresh],
-            [(c.q_key[c.changed[k]], c.q_verdict[c.changed[k]]) for k in range(c.n_changed)],
+            changed,
             c.tested,
             c.placed,
             got == 1,
+            alike,
         )
 
     def run_plan(self, now, max_starts=0, max_test=0, *, plan_jobs=0, resolution=60,

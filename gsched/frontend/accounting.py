@@ -24,7 +24,7 @@ from gsched.accounting.rows import row
 from gsched.config import Config
 from gsched.model import Fact, Job, JobState, Verdict
 from gsched.model.acct import AcctJob
-from gsched.store import Snapshot
+from gsched.store import Snapshot, verdicts
 from gsched.wire.messages import AcctQuery, Refused, encode
 
 if TYPE_CHECKING:
@@ -73,18 +73,15 @@ def gather(main: Snapshot, view: Snapshot | None, ids: list[int] | None) -> Live
     if ids is None:
         live.jobs = [bytes(value) for _, value in main.scan("job")]
         if view is not None:
-            live.verdicts = {
-                int.from_bytes(key, "big"): bytes(value) for key, value in view.scan("verdict")
-            }
+            live.verdicts = verdicts(view, None)
     else:
         for job_id in ids:
             key = job_id.to_bytes(8, "big")
             found = main.get("job", key)
             if found is not None:
                 live.jobs.append(bytes(found))
-            verdict = view.get("verdict", key) if view is not None else None
-            if verdict is not None:
-                live.verdicts[job_id] = bytes(verdict)
+        if view is not None:
+            live.verdicts = verdicts(view, ids)
     live.facts = list(raw_facts(main))
     return live
 

@@ -20,6 +20,7 @@ from gsched.store import (
     ViewReader,
     number_key,
     read_blob,
+    verdicts,
 )
 from gsched.wire.messages import (
     AcctQuery,
@@ -269,9 +270,9 @@ class Reads:
         # Packed while the snapshots that own the bytes are open.
         try:
             with self._view.snapshot() as view:
-                verdicts = _verdicts(view, selected)
+                why = _verdicts(view, selected)
                 late = self._not_before(view, selected)
-                return _encoder.encode(_JobRows(version, jobs, verdicts, late))
+                return _encoder.encode(_JobRows(version, jobs, why, late))
         except StoreError:
             return _encoder.encode(_JobRows(version, jobs, {}))
 
@@ -353,16 +354,8 @@ class Reads:
 
 def _verdicts(view: Snapshot, selected: list[int] | None) -> dict[int, msgspec.Raw]:
     """Verdicts by job id; a handful is looked up, many are scanned for."""
-    verdicts: dict[int, msgspec.Raw] = {}
-    if selected is None or len(selected) > 1000:
-        wanted = None if selected is None else set(selected)
-        for key, value in view.scan("verdict"):
-            job_id = int.from_bytes(key, "big")
-            if wanted is None or job_id in wanted:
-                verdicts[job_id] = msgspec.Raw(value)
-    else:
-        for job_id in selected:
-            one = view.get("verdict", number_key(job_id))
-            if one is not None:
-                verdicts[job_id] = msgspec.Raw(one)
-    return verdicts
+    few = selected if selected is not None and len(selected) <= 1000 else None
+    found = verdicts(view, few)
+    if selected is None or few is not None:
+        return {job_id: msgspec.Raw(value) for job_id, value in found.items()}
+    return {job_id: msgspec.Raw(found[job_id]) for job_id in selected if job_id in found}

@@ -157,18 +157,13 @@ def apply(led: Ledger, now: float, out: Outcome) -> None:
 
 
 def open_or_close(led: Ledger, name: str, state: str, out: Outcome) -> None:
-    """A partition's State alone changes: nothing is built anew. Cost: a few us for each waiting job
-    of the partition."""
+    """A partition's State alone changes: nothing is built anew. Cost: ~0.1 us for each job that
+    waits there, some us for those that are more than one row of the queue."""
     partitions = dict(led.config.partitions)
     partitions[name] = msgspec.structs.replace(partitions[name], state=state)
     led.config = msgspec.structs.replace(led.config, partitions=partitions)
-    led.cluster.reword(led.config)
-    pending = JobState.PENDING
-    led.cluster.judge(
-        job
-        for job in led.jobs.values()
-        if job.state == pending and name in (job.spec.partitions or (job.partition,))
-    )
+    ids = led.cluster.open_or_close(led.config, name)
+    led.cluster.judge(led.jobs[job_id] for job_id in ids)
     out.schedule = True
 
 

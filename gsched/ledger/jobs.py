@@ -53,6 +53,10 @@ def allocated(job: Job) -> bool:
 
 def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
     """Records the starts of a plan and sends the nodes their orders."""
+    for word, ids in plan.words.items():
+        out.words.update(dict.fromkeys(ids, word))
+        for job_id in ids if out.view else ():
+            out.view.pop(("verdict", job_key(job_id)), None)
     touched: dict[int, Job] = {}
     units: dict[int, list[Placement]] = {}
     for start in plan.starts:

@@ -37,6 +37,8 @@ class Outcome:
     puts: dict[RecordKey, msgspec.Struct | bytes | None] = field(default_factory=dict)
     #: like puts, for the view (not a fact, not synced)
     view: dict[RecordKey, msgspec.Struct | None] = field(default_factory=dict)
+    #: verdicts that say no more than a word: job id -> reason; those in `view` come after them
+    words: dict[int, str] = field(default_factory=dict)
     #: (request id, reply)
     answers: list[tuple[bytes, Reply]] = field(default_factory=list)
     #: to nodes, before any order: (node, message)
@@ -63,6 +65,7 @@ class Outcome:
         return not (
             self.puts
             or self.view
+            or self.words
             or self.answers
             or self.messages
             or self.orders

@@ -25,6 +25,8 @@ class Plan(msgspec.Struct):
 
     starts: list[Placement] = []
     verdicts: list[Verdict] = []
+    #: the same where a word says all: reason -> job ids
+    words: dict[str, list[int]] = {}
     #: earliest time at which time alone can change the answer (begin times, limits); 0: none
     wake_at: int = 0
     #: False: the pass stopped at its limit and wants to go on

@@ -208,6 +208,8 @@ class Replay:
                 self.record.over(job, self._now)
             elif job.state == JobState.PENDING and job.restarts:
                 self.record.requeued(job)
+        for job_id, reason in out.words.items():
+            self.record.told(Verdict(job_id, reason))
         for use in out.view.values():
             if isinstance(use, NodeUse):
                 self.record.used(use)

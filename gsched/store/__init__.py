@@ -4,6 +4,7 @@ from gsched.store.errors import CommitFailed, NotLocal, StateLocked, StateTooNew
 from gsched.store.main import Store, StoreReader, read_blob
 from gsched.store.versioned import Snapshot, number_key
 from gsched.store.view import ViewReader, ViewStore
+from gsched.store.words import verdicts
 
 __all__ = [
     "CommitFailed",
@@ -18,4 +19,5 @@ __all__ = [
     "ViewStore",
     "number_key",
     "read_blob",
+    "verdicts",
 ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 
 from gsched.store.errors import StoreError
 from gsched.store.versioned import Changes, Versioned, VersionedReader
+from gsched.store.words import Words
 
-TABLES = ("verdict", "use", "status", "plan")
+TABLES = ("verdict", "words", "use", "status", "plan")
 _NOTHING: frozenset[str] = frozenset()
 
 
@@ -38,6 +40,7 @@ class ViewStore:
             self._db = self._start(path)
         with open(marker, "w", encoding="ascii") as file:
             file.write(boot)
+        self._words = Words()
 
     @staticmethod
     def _start(path: str) -> Versioned:
@@ -49,9 +52,10 @@ class ViewStore:
             raise
         return db
 
-    def put(self, changes: Changes) -> int:
-        """(kind, key) -> value, None deletes; one unsynced transaction (about 10 us)."""
-        return self._db.commit(changes, silent=_NOTHING)
+    def put(self, changes: Changes, words: Mapping[int, str] | None = None) -> int:
+        """(kind, key) -> value, None deletes; one unsynced transaction (about 10 us). `words`: job
+        id -> reason, for verdicts that say no more; `changes` come after them."""
+        return self._db.commit(self._words.fold(dict(changes), words or {}), silent=_NOTHING)
 
     def get(self, kind: str, key: bytes) -> bytes | None:
         return self._db.get(kind, key)

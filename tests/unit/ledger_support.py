@@ -7,7 +7,7 @@ import itertools
 from gsched.config import Config, parse_config
 from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, TakeOver, Tick, Write
 from gsched.ledger.invariants import check
-from gsched.model import Gpu, Job, JobSpec, Phase, Shape
+from gsched.model import Gpu, Job, JobSpec, Phase, Plan, Shape, Verdict
 from gsched.scheduling import run_pass
 from gsched.wire.messages import (
     PROTOCOL,
@@ -57,6 +57,8 @@ class Bench:
     def apply(self, command: object) -> Outcome:
         out = self.led.apply(command, self.now)  # type: ignore[arg-type]
         check(self.led)
+        for job_id, reason in out.words.items():
+            self.view["verdict", job_id.to_bytes(8, "big")] = Verdict(job_id, reason)
         self.view.update(out.view)
         for node, orders in out.orders.items():
             self.sent.setdefault(node, []).extend(orders)
@@ -132,6 +134,22 @@ class Bench:
         self.schedule()
         verdict = self.view.get(("verdict", job.id.to_bytes(8, "big")))
         return verdict.reason if verdict is not None else ""  # type: ignore[union-attr]
+
+
+def told(out: Outcome) -> dict[int, str]:
+    """The reasons that an outcome tells, by job id."""
+    own = {one.job_id: one.reason for one in out.view.values() if isinstance(one, Verdict)}
+    assert not own.keys() & out.words.keys()
+    return out.words | own
+
+
+def reasons(plan: Plan) -> dict[int, str]:
+    """The same of a plan."""
+    found = {one.job_id: one.reason for one in plan.verdicts}
+    for word, ids in plan.words.items():
+        assert not found.keys() & set(ids)
+        found |= dict.fromkeys(ids, word)
+    return found
 
 
 def at(job: Job, phase: Phase, **kw: object) -> AttemptReport:

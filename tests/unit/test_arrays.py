@@ -7,12 +7,12 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.ledger_support import CONF, Bench, at
+from unit.ledger_support import CONF, Bench, at, told
 
 from gsched import dependency
 from gsched.ledger import Ledger, Tick
 from gsched.ledger.invariants import check
-from gsched.model import Hold, Job, JobState, Phase, Shape, Verdict
+from gsched.model import Hold, Job, JobState, Phase, Shape
 from gsched.taskset import TaskSet, TaskSetError
 from gsched.wire.messages import CancelJobs, Refused, UpdateJob
 
@@ -180,7 +180,7 @@ def test_kinds_after_a_failure() -> None:
     plus = b.job(name="plus", dependency="after:1+1")
     kill = b.job(name="kill", dependency="afterok:1", kill_on_invalid_dep=True)
     out = b.schedule()
-    words = {v.job_id: v.reason for v in out.view.values() if isinstance(v, Verdict)}  # type: ignore[union-attr]
+    words = told(out)
     assert first.state == JobState.RUNNING
     assert waiting["after"].deps == []
     assert {words.get(waiting[k].id) for k in ("afterany", "afterok", "afternotok")} == {
@@ -195,7 +195,7 @@ def test_kinds_after_a_failure() -> None:
         job = waiting[name]
         assert job.state == JobState.PENDING
         assert dependency.shown(job.deps) == f"{name}:1(failed)"
-    words = {v.job_id: v.reason for v in out.view.values() if isinstance(v, Verdict)}  # type: ignore[union-attr]
+    words = told(out)
     assert words[waiting["afterok"].id] == "DependencyNeverSatisfied"
     assert kill.state == JobState.CANCELLED
     assert dependency.shown(multi.deps) == "afterok:2(unfulfilled)"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from unit.ledger_support import CONF, Bench, at
+from unit.ledger_support import CONF, Bench, at, reasons, told
 
 from gsched.ledger import Ledger, TakeOver, Tick
 from gsched.ledger.nodes import bind_gpus
-from gsched.model import Gpu, Hold, JobState, NodeFlag, Phase, Shape, Verdict
+from gsched.model import Gpu, Hold, JobState, NodeFlag, Phase, Shape
 from gsched.scheduling import run_pass
 from gsched.wire.messages import (
     AckOutbox,
@@ -223,7 +223,7 @@ def test_reasons_of_the_head_and_of_those_behind() -> None:
     head = b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8))
     behind = b.job(shape=Shape(gpus_per_node=1))
     out = b.schedule()
-    words = {v.job_id: v.reason for v in out.view.values() if isinstance(v, Verdict)}
+    words = told(out)
     # There is no free GPU for it either, whoever is ahead.
     assert words == {head.id: "Resources", behind.id: "Resources"}
 
@@ -236,7 +236,7 @@ def test_priority_is_said_only_where_those_ahead_are_the_cause() -> None:
     # Three nodes are idle, but what runs beyond an hour would delay the head.
     long = b.job(shape=Shape(gpus_per_node=1), time_limit=7200)
     full = b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8), time_limit=60)
-    words = {v.job_id: v.reason for v in run_pass(b.led, b.now).verdicts}
+    words = reasons(run_pass(b.led, b.now))
     assert words == {head.id: "Resources", long.id: "Priority", full.id: "Resources"}
 
 
@@ -246,7 +246,7 @@ def test_the_first_of_a_partition_may_wait_for_those_ahead_in_another() -> None:
     b.schedule()
     head = b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8))
     other = b.job(shape=Shape(gpus_per_node=1), partitions=("wide",), time_limit=7200)
-    words = {v.job_id: v.reason for v in run_pass(b.led, b.now).verdicts}
+    words = reasons(run_pass(b.led, b.now))
     assert words == {head.id: "Resources", other.id: "Priority"}
 
 
@@ -257,7 +257,7 @@ def test_of_several_partitions_the_hopeful_one_is_told() -> None:
     b.schedule()
     job = b.job(shape=Shape(gpus_per_node=1), partitions=("debug", "gpu"), time_limit=60)
     alone = b.job(shape=Shape(gpus_per_node=1), partitions=("debug",), time_limit=60)
-    words = {v.job_id: v.reason for v in run_pass(b.led, b.now).verdicts}
+    words = reasons(run_pass(b.led, b.now))
     assert words == {job.id: "Resources", alone.id: "PartitionDown"}
 
 
@@ -450,17 +450,16 @@ def test_a_named_node_that_is_away_is_named_as_the_reason() -> None:
     one = b.job(shape=Shape(nodelist=("node3",)))
     both = b.job(shape=Shape(min_nodes=3, max_nodes=3, nodelist=("node2", "node3", "node4")))
 
-    def reasons() -> dict[int, str]:
-        found = b.schedule().view.values()
-        return {v.job_id: v.reason for v in found if isinstance(v, Verdict)}
+    def now() -> dict[int, str]:
+        return told(b.schedule())
 
     # As the transcripts say of jobs "needs3" and "rnd".
-    assert reasons() == {
+    assert now() == {
         one.id: "ReqNodeNotAvail, UnavailableNodes:node3",
         both.id: "ReqNodeNotAvail, UnavailableNodes:node[3-4]",
     }
     b.write(UpdateNode(["node3"], "resume"), uid=0)
-    assert reasons() == {both.id: "ReqNodeNotAvail, UnavailableNodes:node4"}
+    assert now() == {both.id: "ReqNodeNotAvail, UnavailableNodes:node4"}
     assert one.alloc[0].node == "node3"
 
 

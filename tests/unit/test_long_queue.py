@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from unit.ledger_support import CONF, Bench
+from unit.ledger_support import CONF, Bench, told
 
 from gsched.cluster import verdicts
-from gsched.model import Shape, Verdict
+from gsched.model import Shape
 from gsched.wire.messages import Done, UpdatePartition
-
-
-def told(b: Bench) -> dict[int, str]:
-    """What one pass tells."""
-    out = b.schedule()
-    found = [one for (kind, _), one in out.view.items() if kind == "verdict"]
-    return {one.job_id: one.reason for one in found if isinstance(one, Verdict)}
 
 
 def test_reasons_reach_everybody_when_a_partition_opens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,14 +18,17 @@ def test_reasons_reach_everybody_when_a_partition_opens(monkeypatch: pytest.Monk
     jobs += [b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8), time_limit=hour)]
     jobs += [b.job(shape=Shape(gpus_per_node=1), time_limit=2 * hour) for _ in range(10)]
     large = b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8), hold=True)
-    assert told(b) == {job.id: "PartitionDown" for job in jobs} | {large.id: "JobHeldUser"}
-    monkeypatch.setattr(verdicts, "VERDICTS_PER_PASS", 5)
+    assert told(b.schedule()) == {job.id: "PartitionDown" for job in jobs} | {
+        large.id: "JobHeldUser"
+    }
+    monkeypatch.setattr(verdicts, "VERDICTS_PER_PASS", 2)
+    monkeypatch.setattr(verdicts, "ALIKE_PER_PASS", 3)
     assert isinstance(b.write(UpdatePartition("gpu", "update", {"state": "UP"}), 0), Done)
     first, *rest = jobs
     words: dict[int, str] = {}
     passes = 0
     while True:
-        news = told(b)
+        news = told(b.schedule())
         if not news:
             break
         assert len(news) <= 5 and not news.keys() & words.keys()
@@ -54,3 +50,44 @@ def test_jobs_of_one_kind_are_judged_each_for_itself() -> None:
     assert isinstance(b.write(UpdatePartition("gpu", "update", {"state": "UP"}), 0), Done)
     b.schedule()
     assert all(job.alloc for job in (plain, *several)) and not held.alloc
+
+
+def test_opening_and_closing_reaches_jobs_of_every_kind() -> None:
+    b = Bench(CONF)
+    gang = Shape(min_nodes=4, max_nodes=4, gpus_per_node=8)
+
+    def turn(state: str) -> dict[int, str]:
+        assert isinstance(b.write(UpdatePartition("gpu", "update", {"state": state}), 0), Done)
+        words: dict[int, str] = {}
+        out = b.schedule()
+        while True:
+            words |= told(out)
+            if not out.schedule:
+                return words
+            out = b.schedule()
+
+    b.job(shape=gang, time_limit=60)
+    b.schedule()
+    plain = [b.job(shape=gang, time_limit=60) for _ in range(3)]
+    tasks = b.job(shape=gang, time_limit=60, array="0-3")
+    node = Shape(gpus_per_node=8)
+    either = b.job(shape=node, time_limit=60, partitions=("gpu", "debug"))
+    held = b.job(shape=gang, time_limit=60, hold=True)
+    long = b.job(shape=gang, time_limit=10 * 86400)
+    elsewhere = b.job(shape=node, time_limit=60, partitions=("debug",))
+    b.schedule()
+    closed = {job.id: "PartitionDown" for job in (*plain, tasks, long)}
+    down = turn("DOWN")
+    assert {i: word for i, word in down.items() if word == "PartitionDown"} == closed
+    assert held.id not in down and either.id not in closed
+    inactive = turn("INACTIVE")
+    assert {i for i, word in inactive.items() if word == "PartitionInactive"} == closed.keys()
+    assert elsewhere.id not in down.keys() | inactive.keys()
+    again = turn("UP")
+    assert again[long.id] == "PartitionTimeLimit"
+    assert {again[job.id] for job in (*plain, tasks)} == {"Resources"}
+    # Closed and open before a pass has looked: nothing is different for anybody.
+    for state in ("DOWN", "UP"):
+        assert isinstance(b.write(UpdatePartition("gpu", "update", {"state": state}), 0), Done)
+    assert set(told(b.schedule()).values()) <= {"Resources", "PartitionTimeLimit"}
+    b.led.cluster.check()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 
 from gsched.config import parse_config
-from gsched.ledger.commands import Configure, Start
+from gsched.ledger import Outcome, Start
+from gsched.ledger.commands import Configure
 from gsched.model import Job, Phase, Shape, StartEstimates, Verdict
 from gsched.scheduling import Planner, options_of, run_pass
 from gsched.wire.messages import CancelJobs, UpdateNode
@@ -25,12 +26,13 @@ class Planned(Bench):
     def run(self) -> None:
         out = self.apply(Start(run_pass(self.led, self.now)))
         while out.schedule:
-            self.note(out.view)
+            self.note(out)
             out = self.apply(Start(run_pass(self.led, self.now)))
-        self.note(out.view)
+        self.note(out)
 
-    def note(self, view: dict[tuple[str, bytes], object]) -> None:
-        for (kind, key), value in view.items():
+    def note(self, out: Outcome) -> None:
+        self.told |= {job_id: Verdict(job_id, reason) for job_id, reason in out.words.items()}
+        for (kind, key), value in out.view.items():
             if kind == "verdict" and isinstance(value, Verdict):
                 self.told[int.from_bytes(key, "big")] = value
 

@@ -122,6 +122,7 @@ class World(Bench):
         words: dict[int, str] = {}
         for _ in range(20):
             out = self.schedule()
+            words |= out.words
             for (table, key), verdict in out.view.items():
                 if table == "verdict":
                     number = int.from_bytes(key, "big")
