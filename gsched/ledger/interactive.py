@@ -74,10 +74,11 @@ def watch(led: Ledger, job: Job, out: Outcome | None = None) -> None:
 
 
 def looked(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
-    """A pass is over: who waits for it is told. Cost: those who wait."""
+    """A pass is over: who waits for it is told. Cost: the
+    verdicts of the plan, where somebody waits."""
     if not led.looks.held:
         return
-    reasons = {verdict.job_id: verdict.reason for verdict in plan.verdicts}
+    reasons = plan.reasons()
     for job_id in list(led.looks.held):
         job = led.jobs.get(job_id)
         waits = job is not None and job.state == JobState.PENDING

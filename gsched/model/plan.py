@@ -31,3 +31,10 @@ class Plan(msgspec.Struct):
     wake_at: int = 0
     #: False: the pass stopped at its limit and wants to go on
     complete: bool = True
+
+    def reasons(self) -> dict[int, str]:
+        """Job id -> reason, of all verdicts. Cost: verdicts."""
+        found = {verdict.job_id: verdict.reason for verdict in self.verdicts}
+        for word, ids in self.words.items():
+            found.update(dict.fromkeys(ids, word))
+        return found

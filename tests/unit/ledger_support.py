@@ -7,7 +7,7 @@ import itertools
 from gsched.config import Config, parse_config
 from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, TakeOver, Tick, Write
 from gsched.ledger.invariants import check
-from gsched.model import Gpu, Job, JobSpec, Phase, Plan, Shape, Verdict
+from gsched.model import Gpu, Job, JobSpec, Phase, Shape, Verdict
 from gsched.scheduling import run_pass
 from gsched.wire.messages import (
     PROTOCOL,
@@ -141,15 +141,6 @@ def told(out: Outcome) -> dict[int, str]:
     own = {one.job_id: one.reason for one in out.view.values() if isinstance(one, Verdict)}
     assert not own.keys() & out.words.keys()
     return out.words | own
-
-
-def reasons(plan: Plan) -> dict[int, str]:
-    """The same of a plan."""
-    found = {one.job_id: one.reason for one in plan.verdicts}
-    for word, ids in plan.words.items():
-        assert not found.keys() & set(ids)
-        found |= dict.fromkeys(ids, word)
-    return found
 
 
 def at(job: Job, phase: Phase, **kw: object) -> AttemptReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.ledger_support import CONF, Bench, at, reasons, told
+from unit.ledger_support import CONF, Bench, at, told
 
 from gsched.ledger import Ledger, TakeOver, Tick
 from gsched.ledger.nodes import bind_gpus
@@ -236,7 +236,7 @@ def test_priority_is_said_only_where_those_ahead_are_the_cause() -> None:
     # Three nodes are idle, but what runs beyond an hour would delay the head.
     long = b.job(shape=Shape(gpus_per_node=1), time_limit=7200)
     full = b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8), time_limit=60)
-    words = reasons(run_pass(b.led, b.now))
+    words = run_pass(b.led, b.now).reasons()
     assert words == {head.id: "Resources", long.id: "Priority", full.id: "Resources"}
 
 
@@ -246,7 +246,7 @@ def test_the_first_of_a_partition_may_wait_for_those_ahead_in_another() -> None:
     b.schedule()
     head = b.job(shape=Shape(min_nodes=4, max_nodes=4, gpus_per_node=8))
     other = b.job(shape=Shape(gpus_per_node=1), partitions=("wide",), time_limit=7200)
-    words = reasons(run_pass(b.led, b.now))
+    words = run_pass(b.led, b.now).reasons()
     assert words == {head.id: "Resources", other.id: "Priority"}
 
 
@@ -257,7 +257,7 @@ def test_of_several_partitions_the_hopeful_one_is_told() -> None:
     b.schedule()
     job = b.job(shape=Shape(gpus_per_node=1), partitions=("debug", "gpu"), time_limit=60)
     alone = b.job(shape=Shape(gpus_per_node=1), partitions=("debug",), time_limit=60)
-    words = reasons(run_pass(b.led, b.now))
+    words = run_pass(b.led, b.now).reasons()
     assert words == {job.id: "Resources", alone.id: "PartitionDown"}
 
 
