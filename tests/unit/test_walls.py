@@ -26,6 +26,7 @@ COMMON = {
         "bits",
         "cpuset",
         "dependency",
+        "distribution",
         "errors",
         "features",
         "gpushare",
@@ -33,7 +34,7 @@ COMMON = {
         "licenses",
         "reserve",
     ),
-    *("patterns", "stepenv", "taskset", "topology"),
+    *("patterns", "stepenv", "taskbind", "taskcpus", "taskset", "topology"),
 }
 
 #: The arrows of the design; what an arrow's end may import, its start may import too (downward).

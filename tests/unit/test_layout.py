@@ -1,0 +1,389 @@
+"""Where the tasks of a step go, against what Slurm answered: transcript 038 of 26.05, and jobs of
+the same shapes on a 22.05 ("-l printenv SLURM_NODEID" for each task)."""
+
+from __future__ import annotations
+
+import pytest
+from layout_support import config, job, part
+
+from gsched.layout import Busy, Planned, StepRefused, plan_step
+from gsched.model import Job, NodeAlloc
+from gsched.model.step import StepSpec
+
+CONFIG = config()
+
+
+def plan(where: Job, held: list[NodeAlloc] | None = None, **options: object) -> Planned:
+    spec = StepSpec(job_id=where.id)
+    for name, value in options.items():
+        setattr(spec, name, value)
+    return plan_step(spec, where, held or [], CONFIG)
+
+
+def nodes_of(planned: Planned) -> list[str]:
+    """The node of each task, by its number."""
+    where = {task: share.node for share in planned.nodes for task in share.tasks}
+    assert sorted(where) == list(range(planned.ntasks))
+    return [where[task].removeprefix("node") for task in range(planned.ntasks)]
+
+
+# `srun OPTIONS` in a job with 4 CPUs on each of 3 nodes (SLURM_NNODES=3 is an option too)
+EVEN = [
+    ({"min_nodes": 3}, "123"),
+    ({"min_nodes": 3, "ntasks": 4}, "1123"),
+    ({"min_nodes": 3, "ntasks": 6}, "112233"),
+    ({"min_nodes": 3, "ntasks": 9}, "111222333"),
+    ({"min_nodes": 2, "ntasks": 4}, "1122"),
+    ({"min_nodes": 2, "ntasks": 7}, "1111222"),
+    ({"min_nodes": 3, "ntasks": 4, "distribution": "block,Pack"}, "1111"),
+    ({"min_nodes": 3, "ntasks": 6, "distribution": "block,Pack"}, "111122"),
+    ({"min_nodes": 2, "ntasks": 6, "distribution": "block,Pack"}, "111122"),
+    ({"min_nodes": 3, "ntasks": 6, "distribution": "block,NoPack"}, "112233"),
+    ({"min_nodes": 3, "ntasks": 6, "distribution": "Pack"}, "111122"),
+    ({"min_nodes": 3, "ntasks": 6, "distribution": "NoPack"}, "112233"),
+    ({"min_nodes": 3, "ntasks": 6, "distribution": "cyclic"}, "123123"),
+    ({"min_nodes": 3, "ntasks": 7, "distribution": "plane=2"}, "1122331"),
+    ({"min_nodes": 3, "ntasks": 7, "distribution": "plane=3"}, "1112223"),
+    ({"min_nodes": 3, "ntasks": 12, "distribution": "plane=3"}, "111222333123"),
+    ({"min_nodes": 3, "ntasks": 12, "distribution": "plane=5"}, "111122223333"),
+    ({"min_nodes": 1, "max_nodes": 2, "ntasks": 6}, "111222"),
+    ({"min_nodes": 1, "max_nodes": 3, "ntasks": 6}, "112233"),
+    ({"min_nodes": 1, "max_nodes": 3, "ntasks": 1}, "1"),
+    ({"min_nodes": 1, "max_nodes": 3, "ntasks": 2}, "12"),
+    ({"min_nodes": 1}, "1"),
+    ({"min_nodes": 2}, "12"),
+    ({"min_nodes": 1, "max_nodes": 2}, "12"),
+    ({"min_nodes": 3, "cpus_per_task": 2}, "112233"),
+    ({"min_nodes": 3, "cpus_per_task": 3}, "123"),
+    ({"min_nodes": 3, "ntasks_per_node": 2}, "112233"),
+    ({"min_nodes": 2, "ntasks_per_node": 2}, "1122"),
+    ({"min_nodes": 3, "ntasks_per_node": 3, "ntasks": 9}, "111222333"),
+    ({"min_nodes": 3, "ntasks_per_node": 4, "ntasks": 4}, "1123"),
+    ({"min_nodes": 3, "ntasks_per_node": 2, "ntasks": 8}, "11122233"),
+    ({"min_nodes": 2, "ntasks": 2, "relative": 1}, "23"),
+    ({"min_nodes": 2, "relative": 1}, "23"),
+    ({"min_nodes": 3, "ntasks": 4, "nodelist": ["node3", "node2"]}, "1123"),
+    ({"min_nodes": 2, "ntasks": 2, "nodelist": ["node3", "node2"]}, "23"),
+    ({"min_nodes": 2, "exclude": ["node2"]}, "13"),
+    ({"min_nodes": 1, "ntasks": 1, "exclude": ["node2"]}, "1"),
+    (
+        {"min_nodes": 2, "ntasks": 2, "nodelist": ["node3", "node2"], "distribution": "arbitrary"},
+        "32",
+    ),
+    ({"nodelist": ["node3", "node2", "node2"], "distribution": "arbitrary"}, "322"),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), EVEN)
+def test_even_nodes(options: dict[str, object], expected: str) -> None:
+    planned = plan(job(4, 4, 4), **options)
+    assert "".join(nodes_of(planned)) == expected
+    assert planned.warnings == []
+
+
+# in a job with 3 CPUs on node1 and 1 on node2
+UNEVEN = [
+    ({"min_nodes": 2, "ntasks": 4}, "1112"),
+    ({"min_nodes": 2, "ntasks": 2}, "12"),
+    ({"min_nodes": 2, "ntasks": 3}, "112"),
+    ({"min_nodes": 2, "ntasks": 4, "distribution": "cyclic"}, "1211"),
+    ({"min_nodes": 2, "ntasks": 4, "distribution": "plane=2"}, "1121"),
+    ({"min_nodes": 2, "ntasks": 3, "distribution": "plane=1"}, "121"),
+    ({"min_nodes": 2, "ntasks": 4, "distribution": "block,Pack"}, "1112"),
+    ({"min_nodes": 2, "ntasks": 2, "distribution": "block,Pack"}, "12"),
+    ({"min_nodes": 2, "ntasks": 7, "overcommit": True}, "1111122"),
+    ({"min_nodes": 2, "ntasks": 7, "overcommit": True, "distribution": "cyclic"}, "1212121"),
+    ({"min_nodes": 2, "ntasks": 7, "overcommit": True, "distribution": "plane=3"}, "1112111"),
+    ({"min_nodes": 2, "ntasks": 7, "overcommit": True, "distribution": "Pack"}, "1111122"),
+    ({"min_nodes": 1, "ntasks": 4, "overcommit": True}, "1111"),
+    ({"min_nodes": 2, "ntasks": 4, "nodelist": ["node2"]}, "1112"),
+    ({"min_nodes": 1, "ntasks": 1, "nodelist": ["node2"]}, "2"),
+    ({"min_nodes": 1, "ntasks": 1, "exclude": ["node1"]}, "2"),
+    ({"min_nodes": 1, "ntasks": 1, "relative": 1}, "2"),
+    ({"min_nodes": 2, "ntasks": 3, "ntasks_per_node": 3}, "112"),
+    ({"min_nodes": 2, "max_nodes": 3, "ntasks": 2}, "12"),
+    ({"min_nodes": 1, "ntasks": 1, "relative": 1}, "2"),
+    (
+        {
+            "min_nodes": 2,
+            "ntasks": 4,
+            "distribution": "arbitrary",
+            "nodelist": ["node2", "node1", "node1", "node1"],
+        },
+        "2111",
+    ),
+    (
+        {
+            "min_nodes": 2,
+            "ntasks": 3,
+            "distribution": "arbitrary",
+            "nodelist": ["node2", "node1", "node1"],
+        },
+        "211",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), UNEVEN)
+def test_uneven_nodes(options: dict[str, object], expected: str) -> None:
+    planned = plan(job(3, 1), **options)
+    assert "".join(nodes_of(planned)) == expected
+    assert planned.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "warning"),
+    [
+        (
+            {"min_nodes": 2, "ntasks": 1},
+            "1",
+            "can't run 1 processes on 2 nodes, setting nnodes to 1",
+        ),
+        (
+            {"min_nodes": 2, "ntasks": 1, "nodelist": ["node2"]},
+            "2",
+            "can't run 1 processes on 2 nodes, setting nnodes to 1",
+        ),
+        (
+            {"min_nodes": 2, "ntasks": 4, "ntasks_per_node": 1},
+            "1112",
+            "can't honor --ntasks-per-node set to 1 which doesn't match the requested tasks 4 with "
+            "the number of requested nodes 2. Ignoring --ntasks-per-node.",
+        ),
+        (
+            {"min_nodes": 2, "ntasks": 3, "ntasks_per_node": 2},
+            "112",
+            "can't honor --ntasks-per-node set to 2 which doesn't match the requested tasks 3 with "
+            "the number of requested nodes 2. Ignoring --ntasks-per-node.",
+        ),
+    ],
+)
+def test_warnings(options: dict[str, object], expected: str, warning: str) -> None:
+    planned = plan(job(3, 1), **options)
+    assert "".join(nodes_of(planned)) == expected
+    assert planned.warnings == [warning]
+
+
+TOO_MANY = "error: Unable to create step for job 291: More processors requested than permitted"
+NO_CONFIG = (
+    "error: Unable to create step for job 291: Requested node configuration is not available"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"min_nodes": 2, "ntasks": 5}, TOO_MANY),
+        ({"min_nodes": 2, "ntasks": 8}, TOO_MANY),
+        ({"min_nodes": 1, "ntasks": 4}, TOO_MANY),
+        ({"min_nodes": 1, "ntasks": 1, "exact": True, "cpus_per_task": 4}, TOO_MANY),
+        ({"min_nodes": 2, "ntasks": 4, "cpus_per_task": 5}, TOO_MANY),
+        ({"min_nodes": 2, "ntasks": 2, "cpus_per_task": 3}, TOO_MANY),
+        ({"min_nodes": 3, "ntasks": 4}, "error: Only allocated 2 nodes asked for 3"),
+        ({"min_nodes": 2, "ntasks": 4, "nodelist": ["node9"]}, NO_CONFIG),
+        ({"min_nodes": 1, "ntasks": 1, "cpus_per_task": 2, "nodelist": ["node2"]}, NO_CONFIG),
+        ({"min_nodes": 1, "ntasks": 2, "cpus_per_task": 2, "nodelist": ["node1"]}, NO_CONFIG),
+        (
+            {"min_nodes": 1, "ntasks": 4, "nodelist": ["node1", "node2"]},
+            "error: Required nodelist includes more nodes than permitted by max-node count "
+            f"(2 > 1). Eliminating nodes from the nodelist.\n{NO_CONFIG}",
+        ),
+        (
+            {"min_nodes": 2, "ntasks": 2, "exclude": ["node1"]},
+            "error: Only allocated 1 nodes asked for 2\n"
+            "error: Are required nodes explicitly excluded?",
+        ),
+        (
+            {"min_nodes": 2, "ntasks": 4, "exclude": ["node9"]},
+            "error: Unable to create step for job 291: Invalid node name specified",
+        ),
+        (
+            {"min_nodes": 1, "ntasks": 1, "exclude": ["node1", "node2"]},
+            "error: Hostlist is empty!  Can't run job.",
+        ),
+        (
+            {"min_nodes": 1, "ntasks": 1, "relative": 2},
+            "error: --relative and --nodes option incompatible with count of allocated nodes "
+            "(2+1>2)",
+        ),
+        (
+            {"min_nodes": 2, "relative": 1},
+            "error: --relative and SLURM_JOB_NUM_NODES option incompatible with count of allocated "
+            "nodes (1+2>2)",
+        ),
+        (
+            {"ntasks": 4, "distribution": "arbitrary", "nodelist": ["node2", "node1", "node1"]},
+            "error: You asked for 4 tasks but hostlist specified 3 nodes",
+        ),
+        ({"distribution": "sideways"}, "error: Invalid --distribution specification"),
+    ],
+)
+def test_refusals(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(StepRefused) as caught:
+        plan(job(3, 1), **options)
+    assert str(caught.value) == sentence
+
+
+def test_nodes_that_are_too_many_are_left_out_of_the_list() -> None:
+    planned = plan(job(3, 1), min_nodes=1, ntasks=1, nodelist=["node1", "node2"])
+    assert nodes_of(planned) == ["1"]
+    assert planned.notes == [
+        "Required nodelist includes more nodes than permitted by max-node count (2 > 1). "
+        "Eliminating nodes from the nodelist."
+    ]
+
+
+# ---- CPUs, memory -------------------------------------------------------------------------------
+
+
+def shares(planned: Planned) -> list[tuple[str, int, int, int]]:
+    """(node, CPUs, MB, GPUs) as in AllocTRES of sacct."""
+    return [
+        (item.node, item.alloc.cpus, item.alloc.mem_mb, item.alloc.gpus.bit_count())
+        for item in planned.nodes
+    ]
+
+
+def test_shares_of_transcript_038() -> None:
+    where = job(3, 1, gpus=2)
+    inherited = {"min_nodes": 2, "ntasks": 4, "gpus_per_node": 2}
+    whole = [("node1", 3, 6000, 2), ("node2", 1, 2000, 2)]
+    assert shares(plan(where, **inherited)) == whole
+    assert shares(plan(where, **{**inherited, "ntasks": 1})) == whole[:1]
+    assert shares(plan(where, **{**inherited, "min_nodes": 1, "ntasks": 2})) == whole[:1]
+    per_task = plan(where, **{**inherited, "ntasks": 2}, gpus_per_task=1, gpus_set=True)
+    assert shares(per_task) == whole
+    assert per_task.task_gpus == [[1], [1]]
+    exact = {"min_nodes": 1, "ntasks": 1, "exact": True, "gpus_total": 1, "gpus_set": True}
+    first = plan(where, **exact)
+    assert shares(first) == [("node1", 1, 2000, 1)]
+    held = [first.nodes[0].alloc, NodeAlloc("node2", 0, 0, 0)]
+    assert shares(plan(where, held, **exact)) == [("node2", 1, 2000, 1)]
+    assert shares(plan(where, ntasks=8, overcommit=True, min_nodes=2, gpus_per_node=2)) == whole
+    assert (
+        shares(plan(where, **{**inherited, "min_nodes": 1, "ntasks": 1}, relative=1)) == whole[1:]
+    )
+
+
+def test_steps_share_nothing_unless_they_say_so() -> None:
+    where = job(4, gpus=2)
+    running = plan(where, ntasks=1, exact=True, gpus_per_node=1, gpus_set=True)
+    held = [running.nodes[0].alloc]
+    assert shares(running) == [("node1", 1, 2000, 1)]
+    # The next GPU, and the next core.
+    beside = plan(where, held, ntasks=1, exact=True, gpus_per_node=1, gpus_set=True)
+    assert (beside.nodes[0].alloc.gpus, beside.nodes[0].alloc.cpu_ids) == (0b10, 0b10)
+    # One that takes all of the node waits, as does one for more than is left.
+    for options in (
+        {"ntasks": 1},
+        {"ntasks": 1, "gpus_per_node": 1, "gpus_set": True},
+        {"ntasks": 1, "exact": True},
+        {"ntasks": 4, "exact": True, "gpus_per_node": 1, "gpus_set": True},
+        {"ntasks": 1, "exact": True, "gpus_per_node": 2, "gpus_set": True},
+    ):
+        with pytest.raises(Busy, match="Requested nodes are busy"):
+            plan(where, held, **options)
+    assert shares(plan(where, held, ntasks=1, exact=True, no_gpus=True)) == [("node1", 1, 2000, 0)]
+    over = plan(where, held, ntasks=1, overlap=True, gpus_per_node=1, gpus_set=True)
+    assert (over.nodes[0].alloc.cpus, over.nodes[0].alloc.gpus) == (4, 1)
+    assert plan(where, held, ntasks=1, overlap=True).nodes[0].alloc.gpus == 0b11
+
+
+def test_idle_nodes_go_first() -> None:
+    where = job(4, 4, 4, gpus=3, mem_per_node=4000)
+    options = {"exact": True, "mem_per_node": 1000, "gpus_per_node": 1, "gpus_set": True}
+    running = plan(where, min_nodes=1, ntasks=1, **options)
+    assert nodes_of(running) == ["1"]
+    second = plan(where, [running.nodes[0].alloc], min_nodes=2, ntasks=2, **options)
+    assert nodes_of(second) == ["2", "3"]
+    # Where only the busy one is named, it is taken.
+    third = plan(
+        where, [running.nodes[0].alloc], min_nodes=1, ntasks=1, nodelist=["node1"], **options
+    )
+    assert nodes_of(third) == ["1"]
+    assert third.nodes[0].alloc.gpus == 0b10
+
+
+def test_memory_of_a_step() -> None:
+    with_mem = job(4, gpus=2, mem_per_node=4000)
+    # A job with --mem: a step that names none has all of it.
+    assert shares(plan(with_mem, ntasks=1, exact=True, no_gpus=True))[0][2] == 4000
+    held = [plan(with_mem, ntasks=1, exact=True, no_gpus=True).nodes[0].alloc]
+    with pytest.raises(Busy):
+        plan(with_mem, held, ntasks=1, exact=True, no_gpus=True, mem_per_node=100)
+    assert shares(plan(with_mem, ntasks=1, mem_per_node=100))[0][2] == 100
+    assert shares(plan(with_mem, ntasks=1, mem_per_node=0))[0][2] == 4000
+    assert shares(plan(with_mem, ntasks=2, cpus_per_task=2, mem_per_cpu=100))[0][2] == 400
+    assert shares(plan(with_mem, ntasks=1, mem_per_gpu=300))[0][2] == 600
+
+
+# ---- GPUs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus"),
+    [
+        ({"min_nodes": 3, "ntasks": 3, "gpus_total": 3}, ["0", "0", "0"]),
+        ({"min_nodes": 3, "ntasks": 3, "gpus_total": 5}, ["012", "0", "0"]),
+        ({"min_nodes": 2, "ntasks": 2, "gpus_total": 3}, ["01", "0"]),
+        ({"min_nodes": 3, "ntasks": 6, "gpus_per_task": 1}, ["01", "01", "01"]),
+        ({"min_nodes": 2, "ntasks": 4, "gpus_per_task": 1}, ["01", "01"]),
+        ({"min_nodes": 2, "ntasks": 6, "gpus_total": 2}, ["0", "0"]),
+        ({"min_nodes": 1, "ntasks": 1, "gpus_per_task": 2}, ["01"]),
+        ({"min_nodes": 1, "ntasks": 1, "gpus_per_node": 2}, ["01"]),
+        ({"min_nodes": 1, "ntasks": 1}, ["012"]),
+        ({"min_nodes": 1, "ntasks": 1, "exact": True}, ["012"]),
+        ({"min_nodes": 1, "ntasks": 1, "no_gpus": True}, [""]),
+        ({"min_nodes": 1, "ntasks_per_gpu": 2, "gpus_total": 2}, ["01"]),
+    ],
+)
+def test_gpus_of_a_step(options: dict[str, object], gpus: list[str]) -> None:
+    planned = plan(job(4, 4, 4, gpus=3), gpus_set=True, **options)
+    found = [
+        "".join(str(bit) for bit in range(3) if item.alloc.gpus >> bit & 1)
+        for item in planned.nodes
+    ]
+    assert found == gpus
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"ntasks": 2, "gpus_total": 2, "gpu_bind": "single:1"}, [1, 2]),
+        ({"ntasks": 4, "gpus_total": 2, "gpu_bind": "single:2"}, [1, 1, 2, 2]),
+        ({"ntasks": 4, "gpus_total": 3, "gpu_bind": "single:1"}, [1, 2, 4, 1]),
+        ({"ntasks": 4, "gpus_total": 3, "gpu_bind": "per_task:1"}, [1, 2, 4, 1]),
+        ({"ntasks": 4, "gpus_total": 3, "gpu_bind": "map_gpu:0,2,1"}, [1, 4, 2, 1]),
+        ({"ntasks": 4, "gpus_total": 3, "gpu_bind": "mask_gpu:1,3,0x6"}, [1, 3, 6, 1]),
+        ({"ntasks": 4, "gpus_total": 3, "gpu_bind": "map_gpu:0*2,1*2"}, [1, 1, 2, 2]),
+        ({"ntasks": 2, "gpus_total": 3, "gpu_bind": "closest"}, [7, 7]),
+        ({"ntasks": 2, "gpus_total": 3, "gpu_bind": "verbose,single:1"}, [1, 2]),
+        ({"ntasks": 2, "gpus_per_task": 1, "gpu_bind": "none"}, []),
+        ({"ntasks": 2, "gpus_per_task": 1}, [1, 2]),
+        ({"ntasks": 2, "tres_per_task": "gres/gpu=1"}, [1, 2]),
+        ({"ntasks": 2, "gpus_per_task": 1, "gres_flags": "allow-task-sharing"}, []),
+        ({"ntasks_per_gpu": 2, "gpus_total": 2}, [1, 1, 2, 2]),
+        # "GPU binding is ignored if there is only one task"
+        ({"ntasks": 1, "gpus_total": 3, "gpu_bind": "single:1"}, []),
+        ({"ntasks": 2, "gpus_total": 3}, []),
+    ],
+)
+def test_gpus_of_tasks(options: dict[str, object], expected: list[int]) -> None:
+    planned = plan(job(4, gpus=3), gpus_set=True, min_nodes=1, **options)
+    assert planned.task_gpus == [expected]
+
+
+def test_more_tasks_than_gpus_for_them() -> None:
+    with pytest.raises(StepRefused) as caught:
+        plan(job(4, 4, 4, gpus=3), min_nodes=2, ntasks=8, gpus_per_task=1, gpus_set=True)
+    assert str(caught.value) == TOO_MANY
+    with pytest.raises(StepRefused) as caught:
+        plan(
+            job(4, 4, 4, gpus=3),
+            min_nodes=1,
+            ntasks=4,
+            gpus_per_task=1,
+            gpus_set=True,
+            nodelist=["node1"],
+        )
+    assert str(caught.value) == NO_CONFIG
