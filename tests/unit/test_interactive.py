@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from unit.ledger_support import Bench, at
 
 from gsched.ledger import Start, Write
 from gsched.model import Job, JobSpec, JobState, Phase, Shape
@@ -18,7 +19,6 @@ from gsched.wire.messages import (
     SubmitJob,
     UpdateJob,
 )
-from unit.ledger_support import Bench, at
 
 ALL = Shape(min_nodes=4, max_nodes=4, nodes_set=True, exclusive=1)
 

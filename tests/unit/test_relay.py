@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unit.ledger_support import Bench, at
+
 from gsched.ledger import NodeMessage
 from gsched.model import Job, JobSpec, Phase, Shape
 from gsched.wire.messages import (
@@ -13,7 +15,6 @@ from gsched.wire.messages import (
     StepMail,
     SubmitJob,
 )
-from unit.ledger_support import Bench, at
 
 TWO = Shape(min_nodes=2, max_nodes=2, nodes_set=True)
 
