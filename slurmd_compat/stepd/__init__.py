@@ -8,7 +8,7 @@ stepd.c says what the commands and events are.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -38,6 +38,22 @@ def encode_spec(records: Iterable[tuple[str, str | bytes | int]]) -> bytes:
 
 
 @dataclass(slots=True)
+class TaskStatus:
+    """What has become of one task of a step."""
+
+    #: its process
+    pid: int = 0
+    #: wait status; None while it (or its epilog) runs
+    wstatus: int | None = None
+    #: none, timeout, killed or oom
+    cause: str = "none"
+    user_us: int = 0
+    system_us: int = 0
+    max_rss_kb: int = 0
+    elapsed_ms: int = 0
+
+
+@dataclass(slots=True)
 class Status:
     """What a supervisor has recorded (its status file, or the lines of `watch` taken together)."""
 
@@ -58,6 +74,8 @@ class Status:
     max_rss_kb: int = 0
     elapsed_ms: int = 0
     released: bool = False
+    #: by global task id; empty for a batch step
+    tasks: dict[int, TaskStatus] = field(default_factory=dict)
 
     def feed(self, line: str) -> bool:
         """Takes one line of the status file, of `watch` or of an event; False if unknown."""
@@ -81,11 +99,26 @@ class Status:
                     self.max_rss_kb, self.elapsed_ms = numbers[3:]
                 case "released":
                     self.released = True
+                case "task":
+                    self._feed_task(rest)
                 case _:
                     return False
         except (ValueError, IndexError):
             return False
         return True
+
+    def _feed_task(self, rest: str) -> None:
+        number, word, *values = rest.split()
+        task = self.tasks.setdefault(int(number), TaskStatus())
+        if word == "started":
+            task.pid = int(values[0])
+        elif word == "ended":
+            wstatus, cause, *others = values
+            numbers = [int(value) for value in (wstatus, *others)]
+            task.wstatus, task.user_us, task.system_us, task.max_rss_kb, task.elapsed_ms = numbers
+            task.cause = cause
+        else:
+            raise ValueError(word)
 
 
 def read_status(directory: Path) -> Status | None:

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -33,7 +34,7 @@ static int stamp(char *out, size_t size, bool millis)
                   : snprintf(out, size, "%s", date);
 }
 
-__attribute__((format(printf, 2, 3))) static void say(int fd, const char *fmt, ...)
+void say(int fd, const char *fmt, ...)
 {
     char when[64], text[PATH_MAX + 256], line[PATH_MAX + 400];
     va_list ap;
@@ -46,25 +47,31 @@ __attribute__((format(printf, 2, 3))) static void say(int fd, const char *fmt, .
         return; /* a full disk or a closed pipe of the user's: nothing to do about it here */
 }
 
-__attribute__((format(printf, 4, 5))) static _Noreturn void fail(int report, int kind, int error,
+static struct {
+    int fd;
+    uint32_t task;
+} report;
+
+__attribute__((format(printf, 3, 4))) static _Noreturn void fail(int kind, int error,
                                                                  const char *fmt, ...)
 {
     struct failure f;
     memset(&f, 0, sizeof f);
     f.kind = kind;
+    f.task = report.task;
     f.error = error;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(f.text, sizeof f.text, fmt, ap);
     va_end(ap);
-    if (write(report, &f, sizeof f) != (ssize_t)sizeof f)
+    if (write(report.fd, &f, sizeof f) != (ssize_t)sizeof f)
         _exit(1);
     _exit(kind == FAIL_EXEC ? error & 0xff : 1);
 }
 
 /* A fresh child has the supervisor's blocked mask and ignored signals; the job must not see either.
  */
-static void default_signals(void)
+void default_signals(void)
 {
     sigset_t none;
     static const char plain[64]; /* a kernel sigaction of zeros: SIG_DFL */
@@ -75,7 +82,7 @@ static void default_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static int become(const struct spec *s)
+int become(const struct spec *s)
 {
     if (geteuid() != 0)
         return s->uid == geteuid() ? 0 : (errno = EPERM, -1);
@@ -105,9 +112,10 @@ static int make_parents(const char *path)
     return 0;
 }
 
-static int open_std(const struct spec *s, int which)
+static int open_std(const struct spec *s, const char *path, int which)
 {
-    const char *path = *s->std[which] ? s->std[which] : "/dev/null";
+    if (!*path)
+        path = "/dev/null";
     if (which == 0)
         return open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC);
     /* O_APPEND also when truncating: the batch shell, the steps and the lines of the supervisor
@@ -149,22 +157,44 @@ static void write_file(const char *path, const char *text)
     close(fd);
 }
 
-_Noreturn void child_run(const struct spec *s, int report)
+static int ascending(const void *a, const void *b)
 {
-    static const char *const names[3] = {"stdin", "stdout", "stderr"};
-    char late[4][160];
-    int nlate = 0, std[3], chdir_error = 0;
+    return *(const int *)a - *(const int *)b;
+}
 
-    setpgid(0, 0);
+void keep_only(int *fds, size_t n)
+{
+    unsigned next = 3;
+    qsort(fds, n, sizeof *fds, ascending);
+    for (size_t i = 0; i < n; i++) {
+        if (fds[i] < (int)next)
+            continue;
+        if (fds[i] > (int)next)
+            syscall(SYS_close_range, next, (unsigned)fds[i] - 1, 0u);
+        next = (unsigned)fds[i] + 1;
+    }
+    syscall(SYS_close_range, next, ~0u, 0u);
+}
+
+/* What could not be done for the task, and is told once it has an error file. */
+struct late {
+    int n;
+    char text[5][160];
+};
+
+static void join_cgroups(const struct spec *s)
+{
     for (size_t i = 0; i < s->ncg_procs; i++) {
         int fd = open(s->cg_procs[i], O_WRONLY | O_CLOEXEC);
         if (fd < 0 || write(fd, "0", 1) != 1)
-            fail(report, FAIL_SETUP, errno, "could not join cgroup %s: %s", s->cg_procs[i],
+            fail(FAIL_SETUP, errno, "could not join cgroup %s: %s", s->cg_procs[i],
                  strerror(errno));
         close(fd);
     }
-    if (geteuid() == 0)
-        write_file("/proc/self/oom_score_adj", "0");
+}
+
+static void set_limits(const struct spec *s, struct late *late)
+{
     for (size_t i = 0; i < s->nlimits; i++) {
         const struct limit_spec *l = &s->limits[i];
         struct rlimit now, want = l->value;
@@ -173,20 +203,138 @@ _Noreturn void child_run(const struct spec *s, int report)
         if (want.rlim_max > now.rlim_max && geteuid() != 0)
             want.rlim_max = now.rlim_max;
         if (want.rlim_cur > want.rlim_max) {
-            if (nlate < 4)
+            if (late->n < 4)
                 snprintf(
-                    late[nlate++], sizeof late[0],
+                    late->text[late->n++], sizeof late->text[0],
                     "Can't propagate RLIMIT_%s of %llu from submit host: Operation not permitted",
                     l->name, (unsigned long long)l->value.rlim_cur);
             want.rlim_cur = want.rlim_max;
         }
-        if (setrlimit((__rlimit_resource_t)l->resource, &want) && nlate < 4)
-            snprintf(late[nlate++], sizeof late[0],
+        if (setrlimit((__rlimit_resource_t)l->resource, &want) && late->n < 4)
+            snprintf(late->text[late->n++], sizeof late->text[0],
                      "Can't propagate RLIMIT_%s of %llu from submit host: %s", l->name,
                      (unsigned long long)l->value.rlim_cur, strerror(errno));
     }
+}
+
+/* "0-3,8": the CPUs it may run on. */
+static void bind_cpus(const char *list, struct late *late)
+{
+    enum { CPUS = 8192 };
+    unsigned long mask[CPUS / (8 * sizeof(unsigned long))] = {0};
+    for (const char *p = list; *p;) {
+        char *end;
+        unsigned long from = strtoul(p, &end, 10), to = from;
+        if (*end == '-')
+            to = strtoul(end + 1, &end, 10);
+        for (unsigned long cpu = from; cpu <= to && cpu < CPUS; cpu++)
+            mask[cpu / (8 * sizeof *mask)] |= 1ul << cpu % (8 * sizeof *mask);
+        if (end == p || (*end && *end != ','))
+            break;
+        p = *end ? end + 1 : end;
+    }
+    if (*list && syscall(SYS_sched_setaffinity, 0, sizeof mask, mask) < 0 && late->n < 5)
+        snprintf(late->text[late->n++], sizeof late->text[0],
+                 "sched_setaffinity(%.100s) failed: %s", list, strerror(errno));
+}
+
+static void open_streams(const struct spec *s, const struct task_spec *task,
+                         const struct ends *ends)
+{
+    static const char *const names[3] = {"stdin", "stdout", "stderr"};
+    int std[3];
+    for (int i = 0; i < 3; i++) {
+        const char *path = task->std[i];
+        if (ends->std[i] >= 0)
+            std[i] = ends->std[i];
+        else
+            std[i] = i == 2 && ends->std[1] < 0 && !strcmp(task->std[1], path)
+                         ? std[1]
+                         : open_std(s, path, i);
+        if (std[i] < 0)
+            fail(FAIL_OPEN, errno, "Could not open %s file %s: %s", names[i], path,
+                 strerror(errno));
+    }
+    for (int i = 0; i < 3; i++)
+        dup2(std[i], i); /* 0-2 are open in the supervisor, so std[] are all above */
+}
+
+/* Where the task's program is: as Slurm, a name is looked for in the PATH of the task's own
+ * environment; what is found first counts, executable or not; else it is taken as it is. */
+static const char *find_program(const char *name, const struct environ *e, char out[PATH_MAX])
+{
+    const char *path = NULL;
+    for (size_t i = 0; i < e->n; i++)
+        if (!strncmp(e->at[i], "PATH=", 5))
+            path = e->at[i] + 5;
+    for (const char *p = path; p && !strchr(name, '/');) {
+        size_t n = strcspn(p, ":");
+        struct stat st;
+        const char *dir = n ? p : "."; /* an empty part is the working directory */
+        int length = snprintf(out, PATH_MAX, "%.*s/%s", n ? (int)n : 1, dir, name);
+        if (length < PATH_MAX && stat(out, &st) == 0 && !S_ISDIR(st.st_mode))
+            return out;
+        p = p[n] ? p + n + 1 : NULL;
+    }
+    return name;
+}
+
+/* Moves a descriptor out of the way of scripts, which number theirs from 3. */
+static int set_apart(int fd)
+{
+    int moved = fcntl(fd, F_DUPFD, 17);
+    return moved < 0 ? fd : moved;
+}
+
+/* The task's environment: the step's, its own, and what only its process knows. */
+static void make_environ(const struct spec *s, const struct task_spec *task, int pmi_fd,
+                         struct environ *e)
+{
+    static char pid[100], pmi[4][128];
+    bool whole = true;
+    for (size_t i = 0; i < s->envc; i++)
+        whole &= environ_add(e, s->envp[i]) == 0;
+    for (size_t i = 0; task->env && task->env[i]; i++)
+        whole &= environ_put(e, task->env[i]) == 0;
+    if (s->pid_env) {
+        snprintf(pid, sizeof pid, "%s=%d", s->pid_env, (int)getpid());
+        whole &= environ_put(e, pid) == 0;
+    }
+    if (pmi_fd >= 0) {
+        snprintf(pmi[0], sizeof pmi[0], "PMI_FD=%d", pmi_fd);
+        snprintf(pmi[1], sizeof pmi[1], "PMI_RANK=%u", task->id);
+        snprintf(pmi[2], sizeof pmi[2], "PMI_SIZE=%ld", s->all_tasks);
+        snprintf(pmi[3], sizeof pmi[3], "PMI_JOBID=%s", s->pmi_jobid);
+        for (int i = 0; i < 4; i++)
+            whole &= environ_put(e, pmi[i]) == 0;
+    }
+    if (!whole)
+        fail(FAIL_SETUP, ENOMEM, "no memory for the environment");
+}
+
+_Noreturn void child_run(const struct spec *s, const struct task_spec *task, uint32_t index,
+                         const struct ends *ends, pid_t leader, int report_fd)
+{
+    struct late late = {0};
+    struct environ e = {0};
+    int chdir_error = 0;
+
+    report.fd = report_fd;
+    report.task = index;
+    if (ends->terminal) {
+        setsid();
+        if (ioctl(ends->std[0], TIOCSCTTY, 0))
+            fail(FAIL_SETUP, errno, "could not get the terminal: %s", strerror(errno));
+    } else if (setpgid(0, leader)) {
+        setpgid(0, 0);
+    }
+    join_cgroups(s);
+    if (geteuid() == 0)
+        write_file("/proc/self/oom_score_adj", "0");
+    set_limits(s, &late);
+    bind_cpus(task->cpus, &late);
     if (become(s))
-        fail(report, FAIL_SETUP, errno, "could not become uid %u gid %u: %s", (unsigned)s->uid,
+        fail(FAIL_SETUP, errno, "could not become uid %u gid %u: %s", (unsigned)s->uid,
              (unsigned)s->gid, strerror(errno));
 
     umask(s->umask);
@@ -195,34 +343,65 @@ _Noreturn void child_run(const struct spec *s, int report)
     if (chdir(s->cwd)) {
         chdir_error = errno;
         if (chdir("/tmp"))
-            fail(report, FAIL_SETUP, errno, "could not chdir to /tmp: %s", strerror(errno));
+            fail(FAIL_SETUP, errno, "could not chdir to /tmp: %s", strerror(errno));
     }
-    for (int i = 0; i < 3; i++) {
-        std[i] = i == 2 && !strcmp(s->std[1], s->std[2]) ? std[1] : open_std(s, i);
-        if (std[i] < 0)
-            fail(report, FAIL_OPEN, errno, "Could not open %s file %s: %s", names[i], s->std[i],
-                 strerror(errno));
-    }
-    for (int i = 0; i < 3; i++)
-        dup2(std[i], i); /* 0-2 are open in the supervisor, so std[] are all above */
+    int keep[] = {report_fd, ends->gate, ends->pmi, ends->std[0], ends->std[1], ends->std[2]};
+    keep_only(keep, sizeof keep / sizeof *keep); /* others' pipes are theirs alone */
+    open_streams(s, task, ends);
+    int pmi_fd = ends->pmi < 0 ? -1 : set_apart(ends->pmi);
+    make_environ(s, task, pmi_fd, &e);
     syscall(SYS_close_range, 3u, ~0u, 4u /* CLOSE_RANGE_CLOEXEC */);
     if (chdir_error)
         say(2, "couldn't chdir to `%s': %s: going to /tmp instead", s->cwd, strerror(chdir_error));
-    for (int i = 0; i < nlate; i++)
-        say(2, "%s", late[i]);
-    if (s->pid_env) {
-        static char text[100];
-        snprintf(text, sizeof text, "%s=%d", s->pid_env, (int)getpid());
-        s->envp[s->envc] = text; /* spec_load left this slot */
-    }
-    execve(s->argv[0], s->argv, s->envp);
+    for (int i = 0; i < late.n; i++)
+        say(2, "%s", late.text[i]);
+    char byte;
+    while (ends->gate >= 0 && read(ends->gate, &byte, 1) < 0 && errno == EINTR)
+        ;
+    int status = task_prologs(s, &e);
+    if (status)
+        _exit(status);
+    if (pmi_fd >= 0)
+        fcntl(pmi_fd, F_SETFD, 0);
+    char path[PATH_MAX], what[300];
+    char **argv = task->argv && *task->argv ? task->argv : s->argv;
+    const char *program = find_program(argv[0], &e, path);
+    execve(program, argv, e.at);
     int error = errno;
-    char what[300];
-    if (error == ENOENT && interpreter(s->argv[0], what, sizeof what))
+    if (error == ENOENT && interpreter(program, what, sizeof what))
         say(2, "execve(): bad interpreter(%s): %s", what, strerror(error));
     else
-        say(2, "execve(): %s: %s", s->argv[0], strerror(error));
-    fail(report, FAIL_EXEC, error, "execve(): %s: %s", s->argv[0], strerror(error));
+        say(2, "execve(): %s: %s", program, strerror(error));
+    fail(FAIL_EXEC, error, "execve(): %s: %s", program, strerror(error));
+}
+
+_Noreturn void child_epilog(const struct spec *s, const struct task_spec *task, pid_t pid, int err)
+{
+    static char number[100], context[] = "SLURM_SCRIPT_CONTEXT=epilog_task";
+    struct environ e = {0};
+    report.fd = -1;
+    setpgid(0, 0);
+    join_cgroups(s);
+    if (geteuid() == 0)
+        write_file("/proc/self/oom_score_adj", "0");
+    if (become(s))
+        _exit(1);
+    umask(s->umask);
+    default_signals();
+    if (chdir(s->cwd) && chdir("/tmp"))
+        _exit(1);
+    if (err < 0 && *s->std[2])
+        err = open(s->std[2], O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC);
+    if (err >= 0)
+        dup2(err, 2);
+    keep_only(NULL, 0);
+    make_environ(s, task, -1, &e);
+    if (s->pid_env) {
+        snprintf(number, sizeof number, "%s=%d", s->pid_env, (int)pid);
+        environ_put(&e, number);
+    }
+    environ_put(&e, context);
+    task_epilogs(s, &e);
 }
 
 /* The error file, opened as the user; ends the process if that cannot be. */
@@ -250,4 +429,19 @@ _Noreturn void child_append(const struct spec *s, const char *reason)
     stamp(when, sizeof when, false);
     say(fd, "*** %s CANCELLED AT %s%s ***", s->label, when, reason);
     _exit(0);
+}
+
+int note_text(char *out, size_t size, const char *text)
+{
+    char when[64];
+    stamp(when, sizeof when, true);
+    return snprintf(out, size, "[%s] error: %s\n", when, text);
+}
+
+int cancelled_text(char *out, size_t size, const struct spec *s, const char *reason)
+{
+    char when[64], text[TEXT_MAX];
+    stamp(when, sizeof when, false);
+    snprintf(text, sizeof text, "*** %s CANCELLED AT %s%s ***", s->label, when, reason);
+    return note_text(out, size, text);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -25,13 +26,12 @@ void control_start(struct control *c)
  * next one, so that it spoils nothing but itself. */
 static int append(struct control *c, const char *text, size_t n)
 {
-    char all[1400];
     size_t skip = c->torn ? 1 : 0;
-    if (c->status < 0 || n + skip > sizeof all)
+    struct iovec parts[2] = {{.iov_base = (char[]){'\n'}, .iov_len = skip},
+                             {.iov_base = (char *)text, .iov_len = n}};
+    if (c->status < 0)
         return -1;
-    all[0] = '\n';
-    memcpy(all + skip, text, n);
-    ssize_t wrote = write(c->status, all, n + skip);
+    ssize_t wrote = writev(c->status, parts, 2);
     if (wrote == (ssize_t)(n + skip))
         c->torn = false;
     else if (wrote > 0)
@@ -180,17 +180,80 @@ static int lines(const struct record *r, const char *only, char *out, size_t siz
     return (int)(n < size ? n : size - 1);
 }
 
-void control_history(struct control *c, struct client *k, const struct record *r)
+/* Room for n more bytes of lines about tasks; NULL without memory. */
+static char *queue_room(struct control *c, size_t n)
+{
+    if (c->queued + n > c->room) {
+        size_t room = c->room ? c->room : 1024;
+        while (room < c->queued + n)
+            room *= 2;
+        char *queue = realloc(c->queue, room);
+        if (!queue)
+            return NULL;
+        c->queue = queue;
+        c->room = room;
+    }
+    return c->queue + c->queued;
+}
+
+void control_task(struct control *c, uint32_t id, const struct task *task, char which)
+{
+    enum { LONGEST = 200 };
+    char *at = queue_room(c, LONGEST);
+    if (!at)
+        return;
+    if (which == 's')
+        c->queued += (size_t)snprintf(at, LONGEST, "task %u started %d\n", id, (int)task->pid);
+    else
+        c->queued += (size_t)snprintf(at, LONGEST, "task %u ended %d %s %lld %lld %lld %lld\n", id,
+                                      task->wstatus, task->cause, (long long)task->utime_us,
+                                      (long long)task->stime_us, (long long)task->maxrss_kb,
+                                      (long long)task->elapsed_ms);
+}
+
+void control_flush(struct control *c)
+{
+    if (!c->queued)
+        return;
+    append(c, c->queue, c->queued);
+    for (int i = 0; i < CLIENTS_MAX; i++)
+        if (c->clients[i].fd >= 0 && c->clients[i].watch)
+            send_text(c, &c->clients[i], c->queue, c->queued);
+    c->queued = 0;
+    if (c->room > 65536) {
+        free(c->queue);
+        c->queue = NULL;
+        c->room = 0;
+    }
+}
+
+void control_history(struct control *c, struct client *k, const struct record *r,
+                     const struct task_spec *specs, const struct task *tasks, size_t n)
 {
     char text[1024];
-    int n = lines(r, NULL, text, sizeof text);
-    if (n > 0)
-        send_text(c, k, text, (size_t)n);
+    control_flush(c); /* what is told below would be told again */
+    int length = lines(r, "started", text, sizeof text);
+    if (length > 0)
+        send_text(c, k, text, (size_t)length);
+    for (size_t i = 0; i < n; i++) {
+        if (tasks[i].started)
+            control_task(c, specs[i].id, &tasks[i], 's');
+        if (tasks[i].ended)
+            control_task(c, specs[i].id, &tasks[i], 'e');
+    }
+    if (c->queued)
+        send_text(c, k, c->queue, c->queued);
+    c->queued = 0;
+    static const char *const rest[] = {"failed", "ended", "released"};
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
+        if ((length = lines(r, rest[i], text, sizeof text)) > 0)
+            send_text(c, k, text, (size_t)length);
 }
 
 void control_publish(struct control *c, const struct record *r, const char *event)
 {
     char text[1200];
+    control_flush(c); /* in the order of what has happened */
     int n = event ? lines(r, event, text, sizeof text) : 0;
     int all = n + snprintf(text + n, sizeof text - (size_t)n, "state %s\n", r->state);
     append(c, text, (size_t)all); /* where that fails, followers still hear of it */

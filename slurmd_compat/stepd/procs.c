@@ -169,12 +169,20 @@ static int put(const char *dir, const char *name, const char *text)
     return n < 0 ? -1 : 0;
 }
 
-void procs_signal(const struct spec *s, pid_t spare, int sig1, int sig2)
+static bool spared(const struct spare *spare, pid_t pid)
+{
+    for (int i = 0; i < SPARE_MAX; i++)
+        if (spare->at[i] == pid)
+            return true;
+    return false;
+}
+
+void procs_signal(const struct spec *s, const struct spare *spare, int sig1, int sig2)
 {
     struct pids p = {0};
     collect(&p, s);
     for (size_t i = 0; i < p.n; i++)
-        if (p.at[i] != spare) {
+        if (!spared(spare, p.at[i])) {
             kill(p.at[i], sig1);
             if (sig2)
                 kill(p.at[i], sig2);
@@ -182,7 +190,7 @@ void procs_signal(const struct spec *s, pid_t spare, int sig1, int sig2)
     free(p.at);
 }
 
-void procs_kill(const struct spec *s, pid_t spare)
+void procs_kill(const struct spec *s, const struct spare *spare)
 {
     struct pids p = {0};
     size_t before = 0;
@@ -197,11 +205,11 @@ void procs_kill(const struct spec *s, pid_t spare)
             break;
         before = p.n;
         for (size_t i = 0; i < p.n; i++)
-            if (p.at[i] != spare)
+            if (!spared(spare, p.at[i]))
                 kill(p.at[i], SIGSTOP);
     }
     for (size_t i = 0; i < p.n; i++)
-        if (p.at[i] != spare)
+        if (!spared(spare, p.at[i]))
             kill(p.at[i], SIGKILL);
     for (size_t i = 0; i < s->ncg_kill; i++)
         put(s->cg_kill[i], "freezer.state", "THAWED");
@@ -244,11 +252,13 @@ bool procs_cgroups_empty(const struct spec *s)
     return empty;
 }
 
-bool procs_only(const struct spec *s, pid_t pid)
+bool procs_only(const struct spec *s, const struct spare *spare)
 {
     struct pids p = {0};
     collect(&p, s);
-    bool only = p.n == 1 && p.at[0] == pid;
+    bool only = true;
+    for (size_t i = 0; only && i < p.n; i++)
+        only = spared(spare, p.at[i]);
     free(p.at);
     return only;
 }

@@ -118,6 +118,115 @@ static int path_value(const char **slot, const char *value, bool may_be_empty)
     return 0;
 }
 
+static int add_secret(struct spec *s, const char *value)
+{
+    if (strlen(value) != 2 * sizeof s->io_secret)
+        return -1;
+    for (size_t i = 0; i < sizeof s->io_secret; i++) {
+        unsigned v = 0;
+        for (size_t k = 0; k < 2; k++) {
+            int c = (unsigned char)value[2 * i + k];
+            if (!isxdigit(c))
+                return -1;
+            v = 16 * v + (unsigned)(isdigit(c) ? c - '0' : (c | 32) - 'a' + 10);
+        }
+        s->io_secret[i] = (unsigned char)v;
+    }
+    return 0;
+}
+
+static int word_value(const char **slot, const char *value, size_t most)
+{
+    for (const char *p = value; *p; p++)
+        if ((unsigned char)*p <= ' ' || *p == 127 || *p == ';')
+            return -1;
+    if (strlen(value) > most)
+        return -1;
+    *slot = value;
+    return 0;
+}
+
+/* A task, and what is said of it. The pools leave a NULL between one and the next. */
+static int task_record(struct spec *s, const char *key, char *value)
+{
+    struct task_spec *t = s->ntasks ? &s->tasks[s->ntasks - 1] : NULL;
+    long v;
+    if (!strcmp(key, "task")) {
+        if (whole(value, 10, 0, (long)ALL_TASKS - 1, &v))
+            return -1;
+        s->tasks[s->ntasks++] = (struct task_spec){
+            .id = (uint32_t)v,
+            .argv = s->pool_argv + ++s->pool_argc,
+            .env = s->pool_env + ++s->pool_envc,
+            .std = {"", "", ""},
+            .cpus = "",
+        };
+        return 0;
+    }
+    if (!t)
+        return -1;
+    if (!strcmp(key, "targ")) {
+        s->pool_argv[s->pool_argc++] = value;
+    } else if (!strcmp(key, "tenv")) {
+        if (!strchr(value, '=') || *value == '=')
+            return -1;
+        s->pool_env[s->pool_envc++] = value;
+    } else if (!strcmp(key, "tcpus")) {
+        if (strspn(value, "0123456789,-") != strlen(value))
+            return -1;
+        t->cpus = value;
+    } else if (!strcmp(key, "tstdin")) {
+        return path_value(&t->std[0], value, true);
+    } else if (!strcmp(key, "tstdout")) {
+        return path_value(&t->std[1], value, true);
+    } else if (!strcmp(key, "tstderr")) {
+        return path_value(&t->std[2], value, true);
+    } else {
+        return -1;
+    }
+    return 0;
+}
+
+static int step_record(struct spec *s, const char *key, char *value)
+{
+    if (!strcmp(key, "ntasks"))
+        return whole(value, 10, 1, INT_MAX, &s->all_tasks);
+    if (!strcmp(key, "nnodes"))
+        return whole(value, 10, 1, UINT16_MAX, &s->nodes);
+    if (!strcmp(key, "io")) {
+        const char *colon = strrchr(value, ':');
+        long port;
+        if (*value && (!colon || colon == value || whole(colon + 1, 10, 1, UINT16_MAX, &port)))
+            return -1;
+        return word_value(&s->io, value, 300);
+    }
+    if (!strcmp(key, "io_secret"))
+        return add_secret(s, value);
+    if (!strcmp(key, "io_index"))
+        return whole(value, 10, 0, UINT16_MAX, &s->io_index);
+    if (!strcmp(key, "pty")) {
+        s->pty = !strcmp(value, "1");
+        return s->pty || !strcmp(value, "0") ? 0 : -1;
+    }
+    if (!strcmp(key, "stdin_task"))
+        return whole(value, 10, -2, (long)ALL_TASKS - 1, &s->stdin_task);
+    if (!strcmp(key, "pmi"))
+        return whole(value, 10, 0, 2, &s->pmi);
+    if (!strcmp(key, "pmi_jobid"))
+        return word_value(&s->pmi_jobid, value, 64);
+    if (!strcmp(key, "pmi_mapping"))
+        return word_value(&s->pmi_mapping, value, 1u << 16);
+    if (!strcmp(key, "task_prolog"))
+        return path_value(&s->task_prolog[0], value, true);
+    if (!strcmp(key, "user_task_prolog"))
+        return path_value(&s->task_prolog[1], value, true);
+    if (!strcmp(key, "user_task_epilog"))
+        return path_value(&s->task_epilog[0], value, true);
+    if (!strcmp(key, "task_epilog"))
+        return path_value(&s->task_epilog[1], value, true);
+    return task_record(s, key, value);
+}
+
 /* One record; 0, or -1 when the value is not what the key takes. */
 static int record(struct spec *s, const char *key, char *value)
 {
@@ -177,7 +286,7 @@ static int record(struct spec *s, const char *key, char *value)
     } else if (!strncmp(key, "rlimit_", 7)) {
         return add_rlimit(s, key + 7, value);
     } else {
-        return -1;
+        return step_record(s, key, value);
     }
     return 0;
 }
@@ -217,6 +326,29 @@ out:
     return data;
 }
 
+static int check_tasks(struct spec *s, char why[TEXT_MAX])
+{
+    for (size_t i = 0; i < s->ntasks; i++) {
+        const struct task_spec *t = &s->tasks[i];
+        char **argv = *t->argv ? t->argv : s->argv;
+        if (!argv[0] || !*argv[0]) {
+            snprintf(why, TEXT_MAX, "spec: nothing to run for task %u", t->id);
+            return -1;
+        }
+        if (t->id >= (uint32_t)s->all_tasks || (i && t->id <= t[-1].id)) {
+            snprintf(why, TEXT_MAX, "spec: task %u out of order, or not of %ld", t->id,
+                     s->all_tasks);
+            return -1;
+        }
+    }
+    if (s->ntasks > (size_t)s->all_tasks || s->io_index >= s->nodes) {
+        snprintf(why, TEXT_MAX, "spec: no place in the step");
+        return -1;
+    }
+    s->std[2] = s->tasks[0].std[2]; /* where lines about the step go */
+    return 0;
+}
+
 int spec_load(struct spec *s, const char *path, char why[TEXT_MAX])
 {
     memset(s, 0, sizeof *s);
@@ -228,6 +360,10 @@ int spec_load(struct spec *s, const char *path, char why[TEXT_MAX])
     s->std[0] = s->std[1] = s->std[2] = "";
     s->killwait = 30;
     s->label = "STEP";
+    s->all_tasks = s->nodes = 1;
+    s->stdin_task = -1;
+    s->io = s->pmi_jobid = s->pmi_mapping = "";
+    s->task_prolog[0] = s->task_prolog[1] = s->task_epilog[0] = s->task_epilog[1] = "";
     s->data = slurp(path, &len, why);
     if (!s->data)
         return -1;
@@ -241,7 +377,11 @@ int spec_load(struct spec *s, const char *path, char why[TEXT_MAX])
     s->envp = calloc(records + 2, sizeof *s->envp);
     s->cg_procs = calloc(records + 1, sizeof *s->cg_procs);
     s->cg_kill = calloc(records + 1, sizeof *s->cg_kill);
-    if (!s->argv || !s->envp || !s->cg_procs || !s->cg_kill) {
+    s->tasks = calloc(records + 1, sizeof *s->tasks);
+    s->pool_argv = calloc(records + 2, sizeof *s->pool_argv);
+    s->pool_env = calloc(records + 2, sizeof *s->pool_env);
+    if (!s->argv || !s->envp || !s->cg_procs || !s->cg_kill || !s->tasks || !s->pool_argv ||
+        !s->pool_env) {
         snprintf(why, TEXT_MAX, "spec: out of memory");
         return -1;
     }
@@ -258,6 +398,10 @@ int spec_load(struct spec *s, const char *path, char why[TEXT_MAX])
         }
         *eq = '='; /* so that strlen(p) spans the record again */
     }
+    if (s->ntasks)
+        return check_tasks(s, why);
+    free(s->tasks);
+    s->tasks = NULL;
     if (s->argc == 0 || s->argv[0][0] != '/') {
         snprintf(why, TEXT_MAX, "spec: the first arg is no absolute path");
         return -1;
@@ -293,8 +437,10 @@ void spec_trim(struct spec *s)
     size_t need = strlen(s->cwd) + strlen(s->label) + strlen(s->std[2]) + 3;
     for (size_t i = 0; i < s->ncg_kill; i++)
         need += strlen(s->cg_kill[i]) + 1;
-    char *data = malloc(need), *p = data;
     s->oom_file = keep.oom_file = find_oom_file(s);
+    if (*s->task_epilog[0] || *s->task_epilog[1])
+        return; /* they get the environment */
+    char *data = malloc(need), *p = data;
     if (!data)
         return; /* keeping it all is the harmless way out */
     keep.data = data;
@@ -313,6 +459,14 @@ void spec_trim(struct spec *s)
     free(s->envp);
     free(s->cg_procs);
     free(s->data);
+    free(s->pool_argv);
+    free(s->pool_env);
+    keep.pool_argv = keep.pool_env = NULL;
+    keep.io = keep.pmi_jobid = keep.pmi_mapping = "";
+    for (int i = 0; i < 2; i++)
+        keep.task_prolog[i] = keep.task_epilog[i] = "";
+    for (size_t i = 0; i < s->ntasks; i++)
+        keep.tasks[i] = (struct task_spec){.id = s->tasks[i].id, .cpus = "", .std = {"", "", ""}};
     keep.argv = keep.envp = NULL;
     keep.cg_procs = NULL;
     keep.argc = keep.envc = keep.ncg_procs = 0;
@@ -330,5 +484,8 @@ void spec_free(struct spec *s)
     free(s->cg_procs);
     free(s->cg_kill);
     free(s->oom_file);
+    free(s->tasks);
+    free(s->pool_argv);
+    free(s->pool_env);
     memset(s, 0, sizeof *s);
 }

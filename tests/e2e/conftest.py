@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from e2e_support import BIN, TEST_USER, LocalCluster, prefix
+from stepd_support import Client, Start, build, starter
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +31,28 @@ def other_user() -> str:
     if prefix(TEST_USER) is None:
         pytest.skip(f"the user {TEST_USER} cannot read this installation ({BIN})")
     return TEST_USER
+
+
+@pytest.fixture(scope="session")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("stepd") / "stepd")
+
+
+@pytest.fixture(scope="session")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("stepd") / "stepd_asan"
+    return build(target, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+
+
+@pytest.fixture(params=["self", pytest.param("nobody", marks=pytest.mark.root)])
+def start(request: pytest.FixtureRequest, binary: Path) -> Iterator[Start]:
+    """Starts steps as the user of the tests, and as root for another user."""
+    yield from starter(binary, request.param == "nobody")
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """What srun is to a step of one node."""
+    made = Client()
+    yield made
+    made.close()
