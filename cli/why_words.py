@@ -350,6 +350,14 @@ _APART = {
 }
 
 
+#: jobs that keep it out, by what it wants for itself
+_BUSY = {
+    "node": "other jobs, and whole nodes are wanted",
+    "user": "jobs of others, or jobs that share with others (--exclusive=user)",
+    "": "jobs of a user who shares with nobody (--exclusive=user)",
+}
+
+
 def demand_text(place: Place, lack: Lack) -> str:
     """How many nodes fail a demand."""
     return f"{lack.nodes} of {_plural(place.nodes, 'node')} {lack_text(place, lack)}"
@@ -393,7 +401,7 @@ def lack_text(place: Place, lack: Lack) -> str:
         "partition": f"{are} not in the partition",
         "excluded": f"{are} excluded (--exclude)",
         "state": f"{are} out of use",
-        "busy": f"{have} other jobs, and whole nodes are wanted",
+        "busy": f"{have} {_BUSY.get(place.alone, _BUSY['node'])}",
         "reservation": f"{are} kept for reservations of others",
         "layout": f"{have} other sockets, cores or threads",
         "near": f"{have} too few{free} cores near the GPUs, or by socket",

@@ -305,6 +305,7 @@ class Core:
         spread: bool = False,
         use_min_nodes: bool = False,
         reservation: int = -1,
+        owner: int = -1,
     ) -> int:
         """The number of the request class with this content, one reference more.
 
@@ -329,7 +330,9 @@ class Core:
         contiguous: nodes that follow each other by number, wherever they are in the network, of
         the shortest stretch that holds them. spread: as many nodes as there may be (tasks dealt
         out evenly), wherever they are. use_min_nodes: of a range of nodes the fewest. reservation:
-        it may use what that keeps, see set_reservation(); -1 none.
+        it may use what that keeps, see set_reservation(); -1 none. owner: nobody else's jobs share
+        a node with it, only those of requests with this owner; -1 it does not mind. In plans such
+        a job has its nodes for itself.
 
         gpu_kinds: GPUs of several types, (type, per node, per task, in all) each, whose sums are
         the three gpus_*; of those in all each node gets one at least. ntasks_per_core: most tasks
@@ -349,6 +352,9 @@ class Core:
         GPUs of several types in all.
         Cost: constant, and a bitmap of nodes for each different (partition, features, exclude).
         """
+
+    def request_owner(self, req: int) -> int:
+        """Its `owner`."""
 
     def drop_request(self, req: int) -> None:
         """Give back one reference taken by request(); with the last one the class is forgotten.
@@ -396,6 +402,7 @@ class Core:
         adopt: bool = False,
         gpu_milli: int = 0,
         reservation: int = -1,
+        owner: int = -1,
     ) -> None:
         """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks[, cores by domain]]) until
         `end` (0: never).
@@ -404,7 +411,8 @@ class Core:
         CPUs or memory are not free; with adopt=True CPUs, memory and GPUs may go beyond the node's
         size (work found running on a node that has shrunk), but no GPU is held twice. A node's
         usability is not asked, and nor are reservations. gpu_milli: it holds so many parts of the
-        one GPU in each mask. reservation: the one that it runs in. Cost: its nodes.
+        one GPU in each mask. reservation: the one that it runs in. owner: nobody else's jobs go to
+        its nodes meanwhile. Cost: its nodes.
         """
 
     def release(self, key: int) -> None:
@@ -425,6 +433,9 @@ class Core:
 
     def allocation(self, key: int) -> tuple[tuple[int, int, int, int, int], ...]:
         """(node, cpus, tasks, mem_mb, gpu_mask) of each node it still holds; () if unknown."""
+
+    def allocation_owner(self, key: int) -> int:
+        """Whose jobs alone may be on its nodes; -1 anybody's."""
 
     def allocation_milli(self, key: int) -> int:
         """The parts of one GPU that it holds on each node; 0: whole GPUs, or none."""

@@ -81,7 +81,8 @@ def place_all(
                 return None
             number, found = first
             shares = [(n, cpus, mem, gpus, tasks) for n, cpus, tasks, mem, gpus in found.nodes]
-            core.allocate(key, shares, gpu_milli=found.gpu_milli)
+            owner = core.request_owner(choices[number])
+            core.allocate(key, shares, gpu_milli=found.gpu_milli, owner=owner)
             places.append((number, found))
         return places
     finally:

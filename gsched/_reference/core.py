@@ -188,13 +188,15 @@ class Core(Quick):
     def begin(self, job: Job, rows: tuple[Row, ...], end: int) -> Start:
         milli = self.requests[job.req].gpu_milli
         resv = self.requests[job.req].reservation
-        self.held[job.key] = Held(list(rows), end, milli, len(self.planned), resv)
+        owner = self.requests[job.req].owner
+        self.held[job.key] = Held(list(rows), end, milli, len(self.planned), resv, owner)
         chosen = self.laid if self.laid_for == rows else {}
         self.begin_cores(self.held[job.key], chosen)
         if self.book is not None:
             book, partition = self.book, self.requests[job.req].partition
             for node, cpus, _, mem, gpus in rows:
-                book.take(node, book.now, book.ends(end), cpus, mem, gpus, False, resv)
+                taken = book.cpus(cpus, owner)
+                book.take(node, book.now, book.ends(end), taken, mem, gpus, False, resv)
                 if partition in book.skies and not self.confined(resv):
                     slots = -(-min(end - book.now, YEAR) // book.slot)
                     book.sink(partition, 0, slots, gpus.bit_count(), cpus)
@@ -225,7 +227,8 @@ class Core(Quick):
                 there = book.window(node, promise.at, promise.until, resv)
                 if not there.usable or there.cpus < cpus or there.mem < mem or gpus & ~there.gpus:
                     holds = False
-                if self.requests[job.req].exclusive and there.jobs:
+                want = self.requests[job.req]
+                if (want.exclusive or want.owner >= 0) and there.jobs:
                     holds = False
             if holds:
                 self.kept[job.key] = promise

@@ -134,6 +134,8 @@ class Free:
     took: dict[int, int] = field(default_factory=dict)
     #: reservation -> CPUs that its jobs hold
     resv: dict[int, int] = field(default_factory=dict)
+    #: whose jobs alone may be there; -1 anybody's
+    owner: int = -1
     #: cores of each domain that are in use; None: not known at that time
     used: list[int] | None = None
 
@@ -195,6 +197,7 @@ class Request:
     spread: bool = False
     use_min_nodes: bool = False
     reservation: int = -1
+    owner: int = -1
 
     @property
     def wants_gpus(self) -> bool:
@@ -266,5 +269,7 @@ class Held:
     since: int = 0
     #: the advance reservation that it runs in
     resv: int = -1
+    #: nobody else's jobs share its nodes; -1 they may
+    owner: int = -1
     #: node -> its cores by domain
     cores: dict[int, list[int]] = field(default_factory=dict)

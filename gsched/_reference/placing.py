@@ -110,9 +110,10 @@ class Placing(Windows, Topology, Nearness):
         *,
         gpu_milli: int = 0,
         reservation: int = -1,
+        owner: int = -1,
     ) -> None:
         rows = [(n, c, 0, m, g) for n, c, m, g in nodes]
-        self.held[key] = Held(rows, end or FOREVER, gpu_milli, resv=reservation)
+        self.held[key] = Held(rows, end or FOREVER, gpu_milli, resv=reservation, owner=owner)
         self.begin_cores(self.held[key], {})
 
     def begin_cores(self, held: Held, chosen: dict[int, list[int]]) -> None:
@@ -163,6 +164,8 @@ class Placing(Windows, Topology, Nearness):
                 free[node].mem -= mem
                 free[node].take(gpus, held.milli)
                 free[node].jobs += 1
+                if held.owner >= 0:
+                    free[node].owner = held.owner
                 free[node].resv[held.resv] = free[node].resv.get(held.resv, 0) + cpus
         for number in without:
             for node, cpus, _, mem, gpus in self.planned[number].placement.nodes:
@@ -170,6 +173,8 @@ class Placing(Windows, Topology, Nearness):
                 there.cpus -= cpus
                 there.mem -= mem
                 there.jobs += 1
+                if self.wanted_by(number).owner >= 0:
+                    there.owner = self.wanted_by(number).owner
                 resv = self.wanted_by(number).reservation
                 there.resv[resv] = there.resv.get(resv, 0) + cpus
                 if self.planned[number].placement.gpu_milli:
@@ -252,6 +257,8 @@ class Placing(Windows, Topology, Nearness):
                     elif whole & row[4]:
                         gpus -= 1
                         whole &= ~row[4]
+        if self.wanted_by(number).owner >= 0:
+            cpus = min(cpus, 0)
         return cpus, mem, gpus, whole
 
     # --- placement
@@ -358,7 +365,7 @@ class Placing(Windows, Topology, Nearness):
         windows: bool,
     ) -> tuple[int, int, int] | None:
         """Most tasks, most GPUs, and the GPUs to choose from."""
-        if want.exclusive and free.jobs:
+        if (want.exclusive and free.jobs) or not self.owner_fits(want, free):
             return None
         gpus, there = self.pool(want, i, free), free
         if windows:
@@ -371,7 +378,7 @@ class Placing(Windows, Topology, Nearness):
             kept = self.book.kept(i, end)
             if kept is not None:
                 window = self.book.window(i, self.book.now, end, want.reservation)
-                if want.exclusive and window.jobs:
+                if (want.exclusive or want.owner >= 0) and window.jobs:
                     return None
                 cpus, mem = min(free.cpus, window.cpus), min(free.mem, window.mem)
                 free = replace(free, cpus=cpus, mem=mem)
@@ -385,6 +392,8 @@ class Placing(Windows, Topology, Nearness):
                 left = self.left_by_plan(number, i, now)
                 if left is None:
                     continue
+                if want.owner >= 0:
+                    return None
                 mem = min(mem, left[1])
                 if not self.same_domain(want.reservation, self.wanted_by(number).reservation):
                     continue
@@ -406,6 +415,11 @@ class Placing(Windows, Topology, Nearness):
         if found is not None:
             found = self.near_most(want, i, there, found, gpus)
         return None if found is None else (*found, gpus)
+
+    @staticmethod
+    def owner_fits(want: Request, free: Free) -> bool:
+        """Whether nobody's jobs on a node keep it out, or would have to be kept out."""
+        return free.owner == want.owner or (want.owner >= 0 and not free.jobs)
 
     def liking(
         self, want: Request, free: list[Free], tasks: int, gpus: int
@@ -687,7 +701,7 @@ class Placing(Windows, Topology, Nearness):
             return {("near", True)}
         if not free.usable:
             return {("state", False)}
-        if want.exclusive and free.jobs:
+        if (want.exclusive and free.jobs) or not self.owner_fits(want, free):
             return {("busy", False)}
         if now := self.missing(want, i, free):
             return {(what, False) for what in now}

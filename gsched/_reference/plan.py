@@ -11,6 +11,7 @@ from gsched._reference.windows import Kept, Windows
 YEAR = 365 * 86400
 FOREVER = (1 << 63) - 1
 SLOTS = 2048
+OWNED = 1 << 20
 
 
 @dataclass
@@ -66,8 +67,13 @@ class Book:
         self.skies: dict[int, list[tuple[int, int]]] = {}
         for one in held:
             for node, cpus, _, mem, gpus in one.rows:
-                until = self.ends(one.end)
-                self.uses.append(Use(node, now, until, cpus, mem, gpus, False, one.resv, True))
+                until, taken = self.ends(one.end), self.cpus(cpus, one.owner)
+                self.uses.append(Use(node, now, until, taken, mem, gpus, False, one.resv, True))
+
+    @staticmethod
+    def cpus(cpus: int, owner: int) -> int:
+        """What others lose by a job: more than there is where they are kept out."""
+        return cpus + (OWNED if owner >= 0 else 0)
 
     def ends(self, end: int) -> int:
         end = self.now + YEAR if end == FOREVER else max(end, self.now + 1)

@@ -171,9 +171,13 @@ class Quick(Surveys):
         return at, self.ends_by(resv, at, at + (job.limit or YEAR))
 
     def lay(self, book: Book, promise: Reservation) -> None:
-        resv = self.requests[self.queue[promise.key].req].reservation
+        want = self.requests[self.queue[promise.key].req]
         for node, cpus, _, mem, gpus in promise.placement.nodes:
-            book.take(node, promise.at, promise.until, cpus, mem, gpus, True, resv, promise.key)
+            taken = book.cpus(cpus, want.owner)
+            book.take(
+                *(node, promise.at, promise.until, taken, mem, gpus, True),
+                *(want.reservation, promise.key),
+            )
 
     # --- plans on a copy
 

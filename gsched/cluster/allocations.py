@@ -23,12 +23,15 @@ class Allocations:
         licenses: Licenses,
         windows: Windows,
         new_key: Callable[[], int],
+        owner: Callable[[Job], int],
     ) -> None:
+        """`owner`: the core's number of the user whose jobs alone are to be beside a job."""
         self._nodes = nodes
         self._core = core
         self._licenses = licenses
         self._windows = windows
         self._new_key = new_key
+        self._owner = owner
         #: job id -> key of its allocation in the core
         self._key: dict[int, int] = {}
 
@@ -45,6 +48,7 @@ class Allocations:
             adopt=True,
             gpu_milli=open_parts[0].shares if open_parts else 0,
             reservation=self._windows.number(job.reservation),
+            owner=max(self._owner(job), -1),
         )
         self._key[job.id] = key
         for part in open_parts:

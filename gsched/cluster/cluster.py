@@ -49,7 +49,12 @@ class Cluster:
             self._windows,
         )
         self._allocations = Allocations(
-            self._nodes, self._core, self._licenses, self._windows, self._queue.new_key
+            self._nodes,
+            self._core,
+            self._licenses,
+            self._windows,
+            self._queue.new_key,
+            lambda job: self._requests.owner(job.spec.shape, job.partition),
         )
         self._verdicts = Verdicts(
             self._nodes, self._queue, self._core, self._together, self._windows
@@ -301,6 +306,7 @@ class Cluster:
                 adopt=True,
                 gpu_milli=self._core.allocation_milli(key),
                 reservation=self._windows.number(within),
+                owner=self._core.allocation_owner(key),
             )
             running.append((key, end))
         wanted = [

@@ -15,6 +15,9 @@ from gsched.together import Together
 #: request classes kept in the core's words: of 100,000 jobs most ask for what another asks for
 REMEMBERED = 4096
 
+#: owner of a job that wants its nodes for one user and does not say for whom
+NOBODY = -2
+
 #: what a configuration lacks for good -> Slurm's remark at submission
 _NOTES = {
     "cpus": "CPU count per node can not be satisfied",
@@ -36,6 +39,8 @@ class Requests:
         self._together = together
         #: requests in the core's words, as this configuration has them
         self._wanted: dict[tuple[Shape, str], dict[str, Any]] = {}
+        #: uid -> number of the core for those who want nodes for themselves
+        self._owners: dict[int, int] = {}
 
     def reword(self, config: Config) -> None:
         """The same, but for the partitions' states."""
@@ -83,7 +88,11 @@ class Requests:
         if not ntasks and not shape.ntasks_per_node and per_task:
             ntasks = min_nodes
         gpus = per_node or per_task or total
-        exclusive = shape.exclusive > 0 or part.oversubscribe == "EXCLUSIVE"
+        exclusive = shape.exclusive == 1 or part.oversubscribe == "EXCLUSIVE"
+        owner = self.owner(shape, partition)
+        if owner == NOBODY:
+            # Nobody knows any more whose it is: it shares with nobody.
+            exclusive, owner = True, -1
         if shape.share:
             # With all of a node's GPUs none is left to be in parts: it gets them whole.
             per_node = 1
@@ -109,6 +118,7 @@ class Requests:
             "cpus_per_gpu": shape.cpus_per_gpu if gpus else 0,
             "gpu_type": kind,
             "exclusive": exclusive,
+            "owner": -1 if exclusive else owner,
             "overcommit": shape.overcommit,
             "threads_per_core": shape.threads_per_core,
             "policy": nodepolicy.chosen(part, self._config),
@@ -121,6 +131,15 @@ class Requests:
             "exclude": tuple(self._nodes.index[n] for n in shape.exclude if n in self._nodes.index),
         }
         return words | rare_words(shape, self._nodes, words)
+
+    def owner(self, shape: Shape, partition: str) -> int:
+        """The core's number of the user whose jobs alone may be on its nodes; -1: anybody's may."""
+        part = self._config.partitions.get(partition)
+        if shape.exclusive != 2 and not (part is not None and part.exclusive_user):
+            return -1
+        if shape.owner < 0:
+            return NOBODY
+        return self._owners.setdefault(shape.owner, len(self._owners))
 
     def _parts(self, shape: Shape) -> dict[str, Any]:
         """A share of one GPU on each node."""

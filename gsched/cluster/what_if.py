@@ -143,6 +143,7 @@ class WhatIf:
         own = self._queue.keys(job.id)
         survey = self._core.survey(req, now, limit, at=at, without=own)
         lacks = memoryview(survey.lacks).cast("I")
+        place.alone = "node" if words["exclusive"] else "user" if words["owner"] >= 0 else ""
         place.needed = max(words["min_nodes"], len(words["nodelist"]))
         place.tasks, place.cpus, place.gpus = survey.need
         place.mem_mb = _memory(words, place)

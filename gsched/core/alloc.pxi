@@ -81,6 +81,8 @@ cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end,
         c.now.mem[i] -= shares[k].mem
         c.now.gpus[i] &= ~shares[k].mask
         c.now.jobs[i] += 1
+        if shares[k].own:
+            c.now.owner[i] = shares[k].own
         near_count(c, &pc.share, 1)
         if resv >= 0:
             window_use(c, resv, i, shares[k].cpus)
@@ -106,6 +108,8 @@ cdef void give_back(Cluster* c, int32_t p) noexcept nogil:
     c.now.mem[i] += pc.share.mem
     c.now.gpus[i] = c.all[i] & c.ok[i] & ~c.used[i]
     c.now.jobs[i] -= 1
+    if c.now.jobs[i] == 0:
+        c.now.owner[i] = 0
     near_count(c, &pc.share, -1)
     pc.owner = -1
     pc.next = c.piece_free

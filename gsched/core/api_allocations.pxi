@@ -2,7 +2,7 @@
 
 
 cdef class _Allocations(_Windows):
-    def allocate(self, key, nodes, end=0, *, adopt=False, gpu_milli=0, reservation=-1):
+    def allocate(self, key, nodes, end=0, *, adopt=False, gpu_milli=0, reservation=-1, owner=-1):
         """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: never).
 
         ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
@@ -12,7 +12,7 @@ cdef class _Allocations(_Windows):
         cdef Cluster* c = &self.c
         cdef int64_t k, until
         cdef int i, n = 0
-        cdef int milli, g, resv, over = 0
+        cdef int milli, g, resv, own, over = 0
         cdef Share* sh
         self._enter()
         k = _number(key, -FOREVER, FOREVER, "key")
@@ -20,6 +20,7 @@ cdef class _Allocations(_Windows):
             raise ValueError(f"allocation {key} exists")
         until = _number(end, 0, FOREVER, "end") or FOREVER
         resv = self._resv(reservation)
+        own = <int>_number(owner, -1, MAX_COUNT, "owner") + 1
         milli = <int>_number(gpu_milli, 0, MAX_PARTS, "gpu_milli")
         if milli:
             self._share()
@@ -47,6 +48,7 @@ cdef class _Allocations(_Windows):
                         sh.cores[g] = <int16_t>_number(row[5][g], 0, 32767, "cores")
                 sh.gpus = gs_pop(sh.mask)
                 sh.milli = milli
+                sh.own = own
                 if milli and sh.gpus != 1:
                     raise ValueError(f"gpu_milli {milli} of GPUs {sh.mask:#x}: it is a share of one")
                 if c.mark[i]:
@@ -145,6 +147,11 @@ cdef class _Allocations(_Windows):
         """The parts of one GPU that it holds on each node; 0 for whole GPUs or none."""
         self._enter()
         return self.c.pieces[self.c.allocs[self._alloc(key)].first].share.milli
+
+    def allocation_owner(self, key):
+        """Whose jobs alone may be on its nodes; -1 anybody's."""
+        self._enter()
+        return self.c.pieces[self.c.allocs[self._alloc(key)].first].share.own - 1
 
     def allocation(self, key):
         """(node, cpus, tasks, mem_mb, gpu_mask) of each node it still holds; () if unknown."""

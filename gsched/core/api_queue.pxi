@@ -338,6 +338,7 @@ cdef class Core(_Plans):
         mem = [c.mem[i] for i in range(c.n)]
         used = [0] * c.n
         jobs = [0] * c.n
+        owners = [0] * c.n
         parts = [0] * c.n
         shares = {}
         live = 0
@@ -363,6 +364,7 @@ cdef class Core(_Plans):
                     assert not used[i] & mask, f"a GPU of node {i} is held twice"
                     used[i] |= mask
                 jobs[i] += 1
+                owners[i] = owners[i] or c.pieces[p].share.own
                 live += 1
                 p = c.pieces[p].next
         assert live == c.pieces_live, f"{live} shares, {c.pieces_live} counted"
@@ -377,6 +379,7 @@ cdef class Core(_Plans):
             assert mem[i] == c.now.mem[i], f"node {i} has {mem[i]} MB, not {c.now.mem[i]}"
             assert used[i] == c.used[i], f"node {i} has GPUs {used[i]:#x} used, not {c.used[i]:#x}"
             assert jobs[i] == c.now.jobs[i], f"node {i} has {jobs[i]} jobs, not {c.now.jobs[i]}"
+            assert owners[i] == c.now.owner[i], f"node {i} is of {owners[i]}, not {c.now.owner[i]}"
             free_gpus = c.all[i] & c.ok[i] & ~c.used[i]
             assert free_gpus == c.now.gpus[i], f"node {i} has {free_gpus:#x} free"
             assert (c.now.nfree[i] != 255) == bool(c.now.usable[i]), f"node {i} is misfiled"

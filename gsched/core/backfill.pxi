@@ -69,6 +69,7 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
     if s.took != NULL:
         memcpy(s.took, c.now.took, <size_t>c.n * MAX_GPUS * sizeof(uint16_t))
     memcpy(s.jobs, c.now.jobs, <size_t>c.n * sizeof(int32_t))
+    memcpy(s.owner, c.now.owner, <size_t>c.n * sizeof(int32_t))
     memcpy(s.usable, c.now.usable, <size_t>c.n)
     for p in range(c.pieces_used):
         if c.pieces[p].owner < 0 or end_of(&c.allocs[c.pieces[p].owner], now) > at:
@@ -80,6 +81,8 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
         if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
             s.gpus[i] |= sh.mask & c.all[i] & c.ok[i]
         s.jobs[i] -= 1
+        if s.jobs[i] == 0:
+            s.owner[i] = 0
     if c.n_windows:
         windows_then(c, now, at, over)
     for h in range(imin(c.n_heads, PLANNED)):
@@ -91,6 +94,8 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
             s.cpus[i] -= sh.cpus
             s.mem[i] -= sh.mem
             s.jobs[i] += 1
+            if sh.own:
+                s.owner[i] = sh.own
             if sh.milli:
                 share_take(c, s, i, sh.mask, sh.milli)
                 continue
@@ -242,7 +247,7 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
         con.at = at
         con.head = me
         con.domain = domain_of(c, r.resv)
-        con.cpus = <int32_t>cpus - sh.cpus
+        con.cpus = 0 if sh.own else <int32_t>cpus - sh.cpus
         con.mem = c.then.mem[sh.node] - sh.mem
         con.free = free_
         # Where windows keep GPUs, those of a planned job are kept by themselves: a number would

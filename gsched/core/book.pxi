@@ -47,6 +47,11 @@ cdef int32_t seg_cut(Book* b, int i, int64_t at) noexcept nogil:
     return fresh
 
 
+cdef inline int32_t book_cpus(Share* sh) noexcept nogil:
+    """CPUs that a share takes from others: more than there are where they are kept out."""
+    return sh.cpus + (OWNED if sh.own else 0)
+
+
 cdef int line_take(Book* b, int line, Share* sh, int32_t cpus, int64_t at, int64_t until,
                    int planned) noexcept nogil:
     """Take a share, with so many CPUs, out of one line of time. 0, or -1 without memory."""
@@ -162,7 +167,8 @@ cdef int book_keep(Cluster* c) noexcept nogil:
                 break
             seg_window(b, line_of(c, &c.reqs[h.req], sh.node), h.at, h.until, &sum_)
             if (not c.now.usable[sh.node] or sum_.cpus < sh.cpus or sum_.mem < sh.mem
-                    or sh.mask & ~sum_.gpus or (c.reqs[h.req].excl and sum_.jobs)):
+                    or sh.mask & ~sum_.gpus
+                    or ((c.reqs[h.req].excl or c.reqs[h.req].own) and sum_.jobs)):
                 ok = 0
         if ok:
             c.q_old[slot] = k
@@ -253,6 +259,8 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
     for p in range(c.pieces_used):
         if c.pieces[p].owner >= 0:
             b.at[c.pieces[p].share.node] += 1
+            if c.pieces[p].share.own:
+                b.segs[c.pieces[p].share.node].cpus -= OWNED
     for i in range(c.n):
         j = b.at[i]
         b.at[i] = m
@@ -286,7 +294,7 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
                 b.segs[k].at = ends[m].at
                 b.segs[last].next = k
                 last = k
-            b.segs[last].cpus += sh.cpus
+            b.segs[last].cpus += book_cpus(sh)
             b.segs[last].mem += sh.mem
             b.segs[last].jobs -= 1
             if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
@@ -299,7 +307,7 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
 cdef inline int seg_fit(Cluster* c, Req* r, int i, Seg* g, int64_t need_t, int64_t need_g,
                         Fit* f) noexcept nogil:
     cdef uint64_t mask = g.gpus
-    if r.excl and g.jobs:
+    if (r.excl or r.own) and g.jobs:
         return 0
     if r.gpu and (r.gtype >= 0 or r.rare != NULL):
         mask &= type_mask(c, r, i)

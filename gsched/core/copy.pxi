@@ -42,6 +42,7 @@ cdef int state_copy(Cluster* c, State* d, State* s) noexcept nogil:
     bad |= dup(<void**>&o.frac, c.n, c.n, sizeof(uint64_t))
     bad |= dup(<void**>&o.took, <int64_t>c.n * MAX_GPUS, <int64_t>c.n * MAX_GPUS, sizeof(uint16_t))
     bad |= dup(<void**>&o.jobs, c.n, c.n, sizeof(int32_t))
+    bad |= dup(<void**>&o.owner, c.n, c.n, sizeof(int32_t))
     bad |= dup(<void**>&o.usable, c.n, c.n, 1)
     bad |= dup(<void**>&o.nfree, c.n, c.n, 1)
     bad |= dup(<void**>&o.nisland, c.n, c.n, 1)

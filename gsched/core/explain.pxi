@@ -132,7 +132,7 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
         return 1 << W_STATE
     lacks(c, r, need, i, s.cpus[i], s.mem[i], pool(c, s, r, i),
           &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
-    if r.excl and s.jobs[i]:
+    if (r.excl and s.jobs[i]) or not owner_fits(s, r, i):
         return 1 << W_BUSY
     if no_cpus or no_mem or no_gpus or no_island:
         return (no_cpus << W_CPUS | no_mem << W_MEMORY | no_gpus << W_GPUS

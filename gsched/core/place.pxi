@@ -76,6 +76,11 @@ cdef inline int fit_in(Cluster* c, Req* r, int i, int64_t cpus, int64_t mem, uin
     return 1
 
 
+cdef inline int owner_fits(State* s, Req* r, int i) noexcept nogil:
+    """Whether nobody's jobs on node i keep out those of r, or would have to be kept out."""
+    return s.owner[i] == r.own or (r.own and s.jobs[i] == 0)
+
+
 cdef inline int fit(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) noexcept nogil:
     """The same for what node i has free in s; `end` > 0: reservations before it are respected."""
     if not fit_counts(c, s, r, i, end, o):
@@ -89,7 +94,7 @@ cdef int fit_counts(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) no
     cdef uint64_t mask = 0
     cdef int gfree = 0, k, hit = 0
     cdef Con* con
-    if r.excl and s.jobs[i]:
+    if (r.excl and s.jobs[i]) or not owner_fits(s, r, i):
         return 0
     if r.gpu:
         mask = pool(c, s, r, i)
@@ -109,6 +114,10 @@ cdef int fit_counts(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) no
     while k >= 0:
         con = &c.cons[k]
         if con.at < end:
+            if r.own:
+                # Nobody would be left beside it.
+                c.cut = 1
+                return 0
             hit = 1
             mem = lmin(mem, con.mem)
             if not same_domain(con.domain, domain_of(c, r.resv)):
@@ -144,7 +153,7 @@ cdef int fit_planned(Cluster* c, State* s, Req* r, int i, int64_t end, uint64_t 
     cdef int64_t t = o.t, g = o.g
     seg_window(&c.book, line_of(c, r, i), c.book.now, end, &sum_)
     mask &= ~sum_.kept
-    if (r.excl and sum_.jobs) or not fit_in(
+    if ((r.excl or r.own) and sum_.jobs) or not fit_in(
         c, r, i, imin(s.cpus[i], sum_.cpus), lmin(s.mem[i], sum_.mem), mask,
         gs_pop(mask) if r.gpu else 0, o
     ):
@@ -182,6 +191,7 @@ cdef void share_out(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t, int6
     o.mask = 0
     o.cut = 0
     o.milli = r.milli
+    o.own = r.own
     if r.milli:
         o.mask = best_share(c, s, r, i, f.mask, o.cpus)
     elif r.excl:

@@ -141,6 +141,7 @@ cdef inline void plan_state(Cluster* c, State* s, int i, Seg* g) noexcept nogil:
     s.gpus[i] = g.gpus
     s.frac[i] = 0
     s.jobs[i] = g.jobs
+    s.owner[i] = 0
 
 
 cdef inline void latest_down(int64_t* a, int n) noexcept nogil:

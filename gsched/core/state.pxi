@@ -7,13 +7,14 @@ cdef int state_init(State* s, int n) noexcept nogil:
     s.gpus = <uint64_t*>calloc(n, sizeof(uint64_t))
     s.frac = <uint64_t*>calloc(n, sizeof(uint64_t))
     s.jobs = <int32_t*>calloc(n, sizeof(int32_t))
+    s.owner = <int32_t*>calloc(n, sizeof(int32_t))
     s.usable = <uint8_t*>calloc(n, 1)
     s.nfree = <uint8_t*>malloc(n)
     s.nisland = <uint8_t*>calloc(n, 1)
     s.bucket = <uint64_t**>calloc(GRID * GRID, sizeof(uint64_t*))
     s.count = <int32_t*>calloc(GRID * GRID, sizeof(int32_t))
     if (s.cpus == NULL or s.mem == NULL or s.gpus == NULL or s.frac == NULL or s.jobs == NULL or s.usable == NULL
-            or s.nfree == NULL or s.nisland == NULL or s.bucket == NULL or s.count == NULL):
+            or s.owner == NULL or s.nfree == NULL or s.nisland == NULL or s.bucket == NULL or s.count == NULL):
         return -1
     memset(s.nfree, 255, n)
     return 0
@@ -30,6 +31,7 @@ cdef void state_free(State* s) noexcept nogil:
     free(s.frac)
     free(s.took)
     free(s.jobs)
+    free(s.owner)
     free(s.usable)
     free(s.nfree)
     free(s.nisland)
@@ -241,6 +243,7 @@ cdef void empty_state(Cluster* c, int all_up) noexcept nogil:
         s.gpus[i] = c.all[i] if all_up else c.all[i] & c.ok[i]
         s.frac[i] = 0
         s.jobs[i] = 0
+        s.owner[i] = 0
         s.usable[i] = 1 if all_up else c.now.usable[i]
     if s.took != NULL:
         memset(s.took, 0, <size_t>c.n * MAX_GPUS * sizeof(uint16_t))

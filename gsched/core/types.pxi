@@ -10,6 +10,7 @@ cdef struct State:
     uint64_t* frac           # GPUs of which shares are taken
     uint16_t* took           # [node * MAX_GPUS + GPU] parts taken; NULL: no shares are asked for
     int32_t* jobs            # shares on the node
+    int32_t* owner           # whose jobs alone may be on the node (Share.own); 0: anybody's
     uint8_t* usable
     uint8_t* nfree           # bucket of the node: free GPUs; 255: in none
     uint8_t* nisland         #                     largest free island
@@ -28,6 +29,7 @@ cdef struct Share:
     int64_t mem
     uint64_t mask
     int32_t milli            # > 0: so many parts of the one GPU of mask; 0: all of the mask
+    int32_t own              # > 0: nobody but this owner has jobs on the node meanwhile
     int32_t cut              # the cores are chosen
     int16_t cores[MAX_DOMS]  # by domain, where its node has several
 
@@ -95,6 +97,7 @@ cdef struct Req:
     int gtotal
     int gtype                # -1 any
     int excl
+    int own                  # > 0: on nodes without jobs of anybody but this owner
     int overcommit
     int island
     int tmin                 # tasks that a node must hold to count
@@ -203,6 +206,7 @@ cdef struct Entry:
 
 # The conservative plan, see plan.pxi.
 cdef enum:
+    OWNED = 1 << 20        # CPUs more than a node has: who may have it for himself leaves none there
     SLOTS = 2048           # of a skyline, at most
     FORWARD = 1            # reservations of the last pass may only move forward
     HOLD = 2               # ... stay as they are

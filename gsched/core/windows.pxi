@@ -272,8 +272,8 @@ cdef int book_take(Cluster* c, Share* sh, int32_t resv, int64_t at, int64_t unti
     cdef Book* b = &c.book
     cdef int32_t w
     if no_window(c, sh.node):
-        return line_take(b, sh.node, sh, sh.cpus, at, until, planned)
-    if line_take(b, sh.node, sh, 0 if confined(c, resv) else sh.cpus, at, until, planned):
+        return line_take(b, sh.node, sh, book_cpus(sh), at, until, planned)
+    if line_take(b, sh.node, sh, 0 if confined(c, resv) else book_cpus(sh), at, until, planned):
         return -1
     w = c.win_head[sh.node]
     while w >= 0:
@@ -285,14 +285,14 @@ cdef int book_take(Cluster* c, Share* sh, int32_t resv, int64_t at, int64_t unti
 
 cdef inline int32_t line_cpus(Cluster* c, int32_t w, Share* sh, int32_t resv) noexcept nogil:
     """CPUs that a share takes out of a window's line: jobs outside keep out of it."""
-    return sh.cpus if resv >= 0 or c.resvs[c.windows[w].resv].flex else 0
+    return book_cpus(sh) if resv >= 0 or c.resvs[c.windows[w].resv].flex else 0
 
 
 cdef void book_give(Cluster* c, Share* sh, int32_t resv, int64_t at, int64_t until) noexcept nogil:
     """Put a planned share back."""
     cdef Book* b = &c.book
     cdef int32_t w = -1 if no_window(c, sh.node) else c.win_head[sh.node]
-    line_give(b, sh.node, sh, 0 if w >= 0 and confined(c, resv) else sh.cpus, at, until)
+    line_give(b, sh.node, sh, 0 if w >= 0 and confined(c, resv) else book_cpus(sh), at, until)
     while w >= 0:
         line_give(b, c.n + w, sh, line_cpus(c, w, sh, resv), at, until)
         w = c.windows[w].next
@@ -342,7 +342,7 @@ cdef int windows_open(Cluster* c) noexcept nogil:
             continue
         k = b.head[c.n + w]
         while k >= 0 and b.segs[k].at < rounded(b, end_of(&c.allocs[c.pieces[p].owner], b.now)):
-            b.segs[k].cpus -= c.pieces[p].share.cpus
+            b.segs[k].cpus -= book_cpus(&c.pieces[p].share)
             k = b.segs[k].next
     for w in range(c.n_windows):
         if c.win_head[c.windows[w].node] == w:

@@ -160,7 +160,7 @@ def _component(
     )
     if code:
         return Refused(call.request_id, text, code)
-    spec = _with_defaults(spec, partitions[0], led, admin)
+    spec = _with_defaults(spec, partitions[0], led, call.uid, admin)
     never = led.cluster.never(spec.shape, names)
     if never is not None:
         return _no_such_nodes(call, never)
@@ -239,18 +239,28 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:40] if data else ""
 
 
-def _with_defaults(spec: JobSpec, partition: PartitionConfig, led: Ledger, admin: bool) -> JobSpec:
+def owner_of(config: Config, spec: JobSpec, partition: str, uid: int) -> int:
+    """The uid whose jobs alone are to be on the job's nodes; -1: anybody's may. `partition`: the
+    one that it is in unless it names others."""
+    names = spec.partitions or (partition,)
+    parts = [config.partitions[name] for name in names if name in config.partitions]
+    wanted = spec.shape.exclusive == 2 or any(part.exclusive_user for part in parts)
+    return uid if wanted else -1
+
+
+def _with_defaults(
+    spec: JobSpec, partition: PartitionConfig, led: Ledger, uid: int, admin: bool
+) -> JobSpec:
     """The same request with what the cluster adds where the user said nothing."""
     shape = spec.shape
     gpus = shape.gpus_per_node or shape.gpus_per_task or shape.gpus_total or shape.gpus_per_socket
-    change: dict[str, int] = {}
+    change: dict[str, int] = {"owner": owner_of(led.config, spec, partition.name, uid)}
     if shape.mem_per_node is None and shape.mem_per_cpu is None and shape.mem_per_gpu is None:
         change |= default_memory(partition.name, led.config, bool(gpus))
     cpus_per_gpu = led.config.def_cpu_gpu(partition.name)
     if gpus and cpus_per_gpu and not shape.cpus_per_task_set and not shape.cpus_per_gpu:
         change["cpus_per_gpu"] = cpus_per_gpu
-    if change:
-        shape = msgspec.structs.replace(shape, **change)
+    shape = msgspec.structs.replace(shape, **change)
     priority = spec.priority if admin else None
     wait = switch_wait(spec.switch_wait, led.config) if spec.switches else 0
     return msgspec.structs.replace(spec, shape=shape, priority=priority, switch_wait=wait)

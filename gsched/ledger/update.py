@@ -24,7 +24,7 @@ from gsched.ledger.notify import notify
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.requeue import requeue, requeue_held
 from gsched.ledger.select import INVALID_ID, TOO_MANY, apart, find, may_touch, named
-from gsched.ledger.submit import not_permitted
+from gsched.ledger.submit import not_permitted, owner_of
 from gsched.ledger.suspend import node_limit, resume, suspend
 from gsched.model import Job, JobState
 from gsched.wire.messages import Call, Done, Refused, SetLimit, UpdateJob
@@ -115,6 +115,9 @@ def _judge(edit: Edit) -> None:
     """Refuses what would be refused at submission. What only its partition has not got, waits:
     the next change may be to another partition, as in Slurm."""
     led, spec = edit.led, edit.job.spec
+    owner = owner_of(led.config, spec, edit.job.partition, edit.job.uid)
+    if owner != spec.shape.owner:
+        spec.shape = msgspec.structs.replace(spec.shape, owner=owner)
     names = tuple(led.config.partitions)
     if led.config.enforce_part_limits == "NO":
         spec = msgspec.structs.replace(spec, partitions=names)

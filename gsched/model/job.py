@@ -72,6 +72,9 @@ class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
     spread: bool = False
     use_min_nodes: bool = False
     segment: int = 0
+    #: uid whose jobs alone may be on its nodes, where that is wanted (--exclusive=user, or a
+    #: partition with ExclusiveUser); the controller puts it in; -1 it does not matter
+    owner: int = -1
 
 
 class JobSpec(msgspec.Struct, array_like=True, gc=False):

@@ -144,6 +144,8 @@ class Place(msgspec.Struct):
     #: nodes that it names (--nodelist), and what those of them lack that have no room
     named: str = ""
     named_lacks: list[Lack] = []
+    #: "node": whole nodes are wanted, "user": nodes without jobs of others; "" neither
+    alone: str = ""
     #: what the reservation keeps in which it would start
     within: Kept | None = None
 
