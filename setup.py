@@ -51,7 +51,10 @@ def core_extensions() -> list[Extension]:
 
 #: the thin client, and the names under which it is installed (those of cli/command.py)
 CLIENT = "cli/client.c"
-COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct")
+COMMANDS = (
+    *("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct"),
+    *("srun", "salloc", "sattach", "sbcast"),
+)
 PROGRAMS = [f"build/bin/{name}" for name in COMMANDS]
 
 

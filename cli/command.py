@@ -7,7 +7,13 @@ import sys
 from typing import NoReturn
 
 #: the commands that there are
-NAMES = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct")
+NAMES = (
+    *("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct"),
+    *("srun", "salloc", "sattach", "sbcast"),
+)
+
+#: those that get a Process: what only the calling process knows of itself
+SUBMITTING = {"sbatch", "srun", "salloc", "sattach", "sbcast"}
 
 
 def main() -> NoReturn:

@@ -236,6 +236,12 @@ _DISTRIBUTION = rf"{_FIRST}(?::{_LEVEL}){{0,2}}(?:,(?:no)?pack)?|(?:no)?pack"
 
 
 def distribution(options: Options, text: str, context: Context) -> None:
+    if re.fullmatch(r"plane=?(?:[:,].*)?", text, re.IGNORECASE):
+        raise Refusal(
+            "Invalid plane size or size not specified",
+            "Invalid --distribution specification",
+            code=255,
+        )
     if not re.fullmatch(_DISTRIBUTION, text, re.IGNORECASE):
         raise invalid("distribution")
     options.distribution = text.lower()

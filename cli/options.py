@@ -6,7 +6,7 @@ appear, and what it sets. `cli/getopt.py` walks a command line over it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gsched.request import COMMAND_LINE, ENVIRONMENT, Options, Refusal
@@ -34,7 +34,7 @@ class Option(NamedTuple):
     help: str = ""
 
 
-def _o(
+def row(
     name: str,
     argument: int,
     setter: v.Setter,
@@ -46,6 +46,9 @@ def _o(
     effect: bool = True,
 ) -> Option:
     return Option(name, argument, setter, short, tuple(env.split()), where, effect, metavar, help)
+
+
+_o = row
 
 
 def _build() -> tuple[Option, ...]:
@@ -245,7 +248,11 @@ def apply(
 
 
 def from_environment(
-    options: Options, env: Mapping[str, str], prefix: str, context: v.Context
+    options: Options,
+    env: Mapping[str, str],
+    prefix: str,
+    context: v.Context,
+    table: Iterable[Option] = OPTIONS,
 ) -> None:
     """Sets what the environment says (SBATCH_TIMELIMIT=5 ...). Raises Refusal.
 
@@ -253,7 +260,7 @@ def from_environment(
     than 0.
     """
     # Looking up what the environment has costs less than asking for a hundred names.
-    for option in OPTIONS:
+    for option in table:
         for name in option.env:
             text = env.get(name[1:] if name[0] == "/" else prefix + name)
             if text is None:
@@ -293,4 +300,5 @@ __all__ = [
     "Refusal",
     "apply",
     "from_environment",
+    "row",
 ]

@@ -211,7 +211,7 @@ def finish(options: Options) -> Finished:
     defaults. Cost: one pass over the values; host lists are expanded.
     """
     warnings: list[str] = []
-    _exclusions(options)
+    exclusions(options)
     shape = _shape(options, warnings)
     gpus = _gpus(options, shape, warnings)
     spec = JobSpec(
@@ -292,7 +292,7 @@ def job_name(text: str) -> str:
     return text.replace('"', "`")
 
 
-def _exclusions(options: Options) -> None:
+def exclusions(options: Options) -> None:
     """Options that cannot stand together; the command line silences the environment."""
     memory = {
         name: options.origin.get(name, COMMAND_LINE)

@@ -26,7 +26,7 @@ from gsched.wire.commandline import CommandLine, Conversation
 from gsched.wire.framing import frame
 from gsched.wire.identity import Credentials, stream_peer
 from gsched.wire.messages import BadMessage, OnBehalf, encode
-from gsched_cli.command import NAMES
+from gsched_cli.command import NAMES, SUBMITTING
 from gsched_cli.common import OwnProcess, Run, Streams, error
 
 #: bytes of output that are sent at once
@@ -147,11 +147,39 @@ class _Output(io.RawIOBase):
         return len(data)
 
 
+class _Mover:
+    """The client that stays when its command has said what it wants: it listens already, and gets
+    the plan as the last word."""
+
+    def __init__(self, line: CommandLine, who: Credentials) -> None:
+        self._line = line
+        self.behalf: tuple[int, int, int] | None = (who.uid, who.gid, who.pid)
+        #: b"" until there is one
+        self.plan = b""
+
+    def listening(self) -> tuple[int, bytes]:
+        if not self._line.port:
+            raise OwnProcess
+        return self._line.port, self._line.secret
+
+    def follow(self, plan: bytes) -> int:
+        self.plan = plan
+        return 0
+
+
 class _Run:
     """One command line."""
 
-    def __init__(self, talk: Conversation, line: CommandLine, reader: _Asker, names: Names) -> None:
+    def __init__(
+        self,
+        talk: Conversation,
+        line: CommandLine,
+        reader: _Asker,
+        names: Names,
+        who: Credentials,
+    ) -> None:
         self._talk = talk
+        self.mover = _Mover(line, who)
         self._line = line
         self._reader = reader
         self._names = names
@@ -199,7 +227,7 @@ class _Run:
 
     def _call(self, function: Run, streams: Streams) -> int:
         line = self._line
-        if line.name != "sbatch":
+        if line.name not in SUBMITTING:
             return function(line.argv, line.env, line.cwd, streams, self._reader)
         from gsched_cli.process import Process
 
@@ -217,6 +245,7 @@ class _Run:
             soft_limit=line.limits.get,
             sleep=own,
             become=own if self._reader.uid == 0 else None,
+            mover=self.mover,
         )
         submit = cast(Callable[..., int], function)
         return submit(line.argv, line.env, line.cwd, streams, self._reader, process)
@@ -263,14 +292,17 @@ class Commands:
         base = line.request_id.hex().encode()
         reader = _Asker(self._frontend, self._known, who, base)
         with reader:
-            one = _Run(talk, line, reader, self._names)
+            one = _Run(talk, line, reader, self._names, who)
             try:
                 code = one.run(function)
             except OwnProcess:
                 if not one.spoken:
                     talk.say(b"P", b"")
                 return
-        talk.say(b"X", bytes([code & 0xFF]))
+        if one.mover.plan:
+            talk.say(b"M", one.mover.plan)
+        else:
+            talk.say(b"X", bytes([code & 0xFF]))
 
     def _in_zone(self, zone: str | None) -> None:
         """Times are shown in the client's zone."""

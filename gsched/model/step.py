@@ -136,6 +136,9 @@ class StepSpec(msgspec.Struct, array_like=True, gc=False):
     cpu_freq: str = ""
     gpu_freq: str = ""
     submit_line: str = ""
+    #: only this task's output goes to the client, that of the others nowhere; -1: of all
+    stdout_task: int = -1
+    stderr_task: int = -1
 
 
 class StepState(enum.IntEnum):

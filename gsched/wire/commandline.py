@@ -11,6 +11,7 @@ The worker says:
 H  that it is there, first of all
 O E  bytes for standard output and standard error
 X  one byte, the exit code: the end
+M  a plan (docs/design.md, section 7), by which the client goes on alone: the end
 P  the command has to run in a process of the user's: the end, and nothing was said before
 R S I  asks for a file, for what lies at a path ("-" nothing, "f" a file, "d" a directory, "o"
        anything else), for standard input
@@ -28,6 +29,8 @@ from gsched.wire.messages import MAX_FRAME, BadMessage
 _LENGTH = struct.Struct(">I")
 #: seconds for one step of the conversation: a client that sleeps does not hold a worker longer
 PATIENCE_S = 10.0
+#: of the secret by which agents and supervisors know a client, and it them
+SECRET_BYTES = 32
 
 
 @dataclass
@@ -45,6 +48,9 @@ class CommandLine:
     host: str = ""
     #: soft limits by name, -1 infinite
     limits: dict[str, int] = field(default_factory=dict)
+    #: where the client listens for the agents of its step, and its secret; 0: it does not
+    port: int = 0
+    secret: bytes = b""
 
 
 def parse(data: bytes) -> CommandLine:
@@ -89,6 +95,11 @@ def _take(found: CommandLine, letter: int, value: bytes) -> None:
             case "l":
                 name, _, text = value.partition(b"=")
                 found.limits[name.decode("ascii")] = int(text)
+            case "c":
+                port, _, secret = value.partition(b" ")
+                found.port, found.secret = int(port), bytes.fromhex(secret.decode("ascii"))
+                if not 0 < found.port < 1 << 16 or len(found.secret) != SECRET_BYTES:
+                    raise ValueError("no port, or no secret")
             case _:
                 pass  # of a newer client
     except ValueError as problem:

@@ -1,0 +1,492 @@
+"""srun: runs tasks: as a step of the job that it is in, else as a job of its own."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from gsched.request import COMMAND_LINE, Refusal, finish, next_component
+from gsched_cli import environ, reach
+from gsched_cli import launch_values as w
+from gsched_cli.common import Reader, Streams, command_main, error, version_line
+from gsched_cli.launch_options import SRUN, SRUN_SHORT
+from gsched_cli.launch_values import LaunchOptions
+from gsched_cli.options import Option, apply, from_environment
+from gsched_cli.plan import OWN, Plan
+from gsched_cli.process import Process, identity, umask_of
+from gsched_cli.stepspec import Files, expanded, files, step_spec
+from gsched_cli.submission import (
+    REFUSED,
+    SPEC_RESOURCES,
+    Said,
+    answered,
+    components,
+    context,
+    error_code,
+    guarded,
+    named_cluster,
+    submitted,
+    tell,
+    test_only,
+)
+
+if TYPE_CHECKING:
+    from gsched.model import JobSpec
+    from gsched.model.step import StepSpec
+    from gsched.wire.steps import NotTaken
+    from gsched_cli.option_values import Context
+
+NAME = "srun"
+#: kinds of MPI that supervisors serve
+MPI_TYPES = ("none", "pmi2")
+MAX_PROGRAMS = 1 << 20
+
+
+class _Run(NamedTuple):
+    """One run: what it was given, and what it is of."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    streams: Streams
+    reader: Reader
+    process: Process
+
+
+class _Asked(NamedTuple):
+    """What the command line and the environment say together."""
+
+    options: LaunchOptions
+    #: of a heterogeneous job: of each component
+    components: list[LaunchOptions]
+    said: Said
+    command: list[str]
+
+
+def run(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    streams: Streams,
+    reader: Reader,
+    process: Process | None = None,
+) -> int:
+    """Runs `srun argv`; returns its exit code. `process` is what the caller knows of itself."""
+    one = _Run(argv, env, cwd, streams, reader, process or Process.current())
+    return guarded(NAME, streams, env, lambda: _run(one))
+
+
+def _run(one: _Run) -> int:
+    known = context(one.reader, one.cwd, one.streams)
+    said, command = components(one.argv, SRUN, SRUN_SHORT)
+    for item in (item for part in said for item in part):
+        code = _immediate(item, one.streams)
+        if code is not None:
+            return code
+    if not command:
+        # The values are looked at before.
+        _options(one.env, said[:1], known, inside=False)
+        raise Refusal("No command given to execute.", kind="fatal")
+    job = _own_job(one.env, said, known)
+    options = _options(one.env, said, known, inside=job != 0)
+    asked = _Asked(options[0], options, [item for part in said for item in part], command)
+    _verify(asked, one, inside=job != 0)
+    if options[0].verbose:
+        tell(NAME, options[0], asked.said, one.streams)
+    if job and not options[0].test_only:
+        return _inside(asked, job, one)
+    return _outside(asked, one)
+
+
+def _immediate(item: tuple[Option, str | None], streams: Streams) -> int | None:
+    """Options that answer at once; the exit code, None for any other option."""
+    option, text = item
+    if option.name in {"help", "usage"}:
+        from gsched_cli.help import launch_help, launch_usage
+
+        words = "[executable [args...]]"
+        render = launch_help if option.name == "help" else launch_usage
+        streams.stdout.write(render(NAME, SRUN, words))
+        return 0
+    if option.name == "version":
+        streams.stdout.write(version_line())
+        return 0
+    if option.name == "mpi" and text == "list":
+        streams.stdout.write("MPI plugin types are...\n")
+        streams.stdout.write("".join(f"\t{name}\n" for name in MPI_TYPES))
+        return 0
+    if option.name in {"cpu-bind", "cpu_bind"} and text == "help":
+        streams.stdout.write(w.CPU_BIND_HELP)
+        return 0
+    if option.name == "mem-bind" and text == "help":
+        streams.stdout.write(w.MEM_BIND_HELP)
+        return 0
+    return answered(item, streams)
+
+
+def _own_job(env: Mapping[str, str], said: list[Said], known: Context) -> int:
+    """The job that the step is of; 0: none, a job is made."""
+    named = LaunchOptions()
+    apply(named, [item for item in said[0] if item[0].name == "jobid"], COMMAND_LINE, known)
+    if named.jobid:
+        return named.jobid
+    if any(option.name == "no-allocate" for option, _ in said[0]):
+        return 0
+    for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
+        text = env.get(name, "")
+        if text.isascii() and text.isdigit() and len(text) < 10:
+            return int(text)
+    return 0
+
+
+#: variables that mean a job, and not the steps in it
+_OF_THE_JOB = {"job-name", "exclusive", "dependency", "immediate"}
+
+
+def _options(
+    env: Mapping[str, str], said: list[Said], known: Context, *, inside: bool
+) -> list[LaunchOptions]:
+    """The options of each component: the environment, and over it the command line."""
+    found: list[LaunchOptions] = []
+    options = LaunchOptions()
+    # SLURM_JOB_ID was looked at before; the name, above all, is the job's.
+    skipped = {"jobid", *(_OF_THE_JOB if inside else ())}
+    table = [option for option in SRUN.values() if option.env and option.name not in skipped]
+    variables = _variables(env, inside)
+    for number, typed in enumerate(said):
+        if number:
+            next_component(options)
+            options.origin = dict(options.origin)
+            options.het_group = []
+        from_environment(options, variables, "SLURM_", known, table)
+        if any(option.name == "verbose" for option, _ in typed):
+            options.verbose = 0
+        apply(options, typed, COMMAND_LINE, known)
+        if options.preserve_env:
+            for name in ("nodes", "ntasks"):
+                one = [SRUN[name]]
+                from_environment(options, variables, "SLURM_", known, one)
+        found.append(copied(options))
+    return found
+
+
+def copied(options: LaunchOptions) -> LaunchOptions:
+    """Options of one component, before the next one is read over them."""
+    import copy
+
+    result = copy.copy(options)
+    result.origin = dict(options.origin)
+    result.ignored = list(options.ignored)
+    return result
+
+
+def _variables(env: Mapping[str, str], inside: bool) -> Mapping[str, str]:
+    """The environment as options are read from it."""
+    result = dict(env)
+    if not inside:
+        result.pop("SLURM_STEP_GRES", None)
+    plane = env.get("SLURM_DIST_PLANESIZE", "")
+    if plane and env.get("SLURM_DISTRIBUTION", "").lower() == "plane":
+        result["SLURM_DISTRIBUTION"] = f"plane={plane}"
+    return result
+
+
+def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
+    """What cannot stand together, whatever the cluster is like."""
+    options = asked.options
+    if options.verbose and options.quiet:
+        raise Refusal("don't specify both --verbose (-v) and --quiet (-Q)")
+    if options.mpi is not None and options.mpi not in MPI_TYPES:
+        raise Refusal(
+            f"MPI: Cannot create context for mpi/{options.mpi}",
+            "MPI: Unable to load any plugin",
+            f"Invalid MPI type '{options.mpi}', --mpi=list for acceptable types",
+        )
+    if options.no_allocate:
+        if not options.nodelist:
+            raise Refusal("must specify a node list with -Z, --no-allocate.")
+        raise Refusal("--no-allocate (-Z) is not supported: tasks run within jobs alone")
+    if not inside and options.relative >= 0:
+        raise Refusal("--relative option invalid for job allocation request", kind="fatal")
+    if options.core_spec or options.thread_spec:
+        # Slurm says it as an error and goes on.
+        error(one.streams, NAME, SPEC_RESOURCES)
+        for part in asked.components:
+            part.core_spec = part.thread_spec = 0
+    host_file = one.env.get("SLURM_HOSTFILE", "")
+    if host_file and not options.nodelist and options.distribution in ("", "arbitrary"):
+        for part in asked.components:
+            part.nodelist = _listed(host_file, one)
+            part.distribution = "arbitrary"
+    for part in asked.components:
+        if "/" in part.nodelist:
+            part.nodelist = _listed(part.nodelist, one)
+        if "/" in part.exclude:
+            part.exclude = _listed(part.exclude, one)
+
+
+def _listed(name: str, one: _Run) -> str:
+    """Node names of a file, each on a line."""
+    try:
+        data = one.streams.files.read(posixpath.join(one.cwd, name), MAX_PROGRAMS)
+    except OSError as problem:
+        raise Refusal(
+            f"slurm_allocate_resources error opening file {name}, {problem.strerror}",
+            "Invalid --nodelist specification",
+        ) from None
+    return ",".join(data.decode("utf-8", "surrogateescape").split())
+
+
+# ---- the step ----------------------------------------------------------------------------------
+
+
+def _spec(asked: _Asked, one: _Run, ntasks: int) -> tuple[StepSpec, Files]:
+    """The step, and where its streams go."""
+    options = asked.options
+    warnings: list[str] = []
+    folder = _folder(options, one)
+    spec = step_spec(options, asked.command, folder, umask_of(one.env, one.process.umask), warnings)
+    if not options.quiet:
+        for warning in warnings:
+            one.streams.stderr.write(f"srun: warning: {warning}\n")
+    if options.multi_prog:
+        spec.multi_prog = _programs(asked.command[0], one)
+        # Arguments of the command line come after those of the file.
+        spec.argv = list(asked.command)
+    spec.rlimits = environ.propagated(options.propagate, one.process.soft_limit)
+    spec.client_host = one.process.host
+    spec.submit_line = " ".join((NAME, *one.argv))
+    where = files(options, spec.ntasks or ntasks, one.cwd, folder)
+    spec.std_in, spec.std_out, spec.std_err = where.node_in, where.node_out, where.node_err
+    spec.stdin_task = where.stdin_task
+    spec.stdout_task, spec.stderr_task = where.stdout_task, where.stderr_task
+    if options.pty:
+        _terminal(spec)
+    return spec, where
+
+
+def _terminal(spec: StepSpec) -> None:
+    """--pty: task 0 has the terminal, the others have nothing."""
+    spec.stdin_task = 0
+    spec.unbuffered = True
+    spec.stdout_task = spec.stderr_task = 0
+
+
+def _folder(options: LaunchOptions, one: _Run) -> str:
+    return posixpath.normpath(posixpath.join(one.cwd, options.chdir)) if options.chdir else one.cwd
+
+
+def _programs(name: str, one: _Run) -> str:
+    try:
+        data = one.streams.files.read(posixpath.join(one.cwd, name), MAX_PROGRAMS)
+    except OSError:
+        raise Refusal(f"Could not open multi_prog config file {name}") from None
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _plan(
+    mode: str, asked: _Asked, where: Files, one: _Run, job: int, step: int | None, name: str
+) -> Plan:
+    """What the client does with its streams and signals."""
+    options = asked.options
+    plan = Plan(mode, job)
+
+    def placed(pattern: str) -> str:
+        if pattern in ("", OWN):
+            return pattern
+        return expanded(pattern, job, step, one.process.user, name)
+
+    plan.say("stdin", placed(where.client_in))
+    plan.say("stdout", placed(where.client_out))
+    plan.say("stderr", placed(where.client_err))
+    plan.flag("append", options.open_mode == "append")
+    plan.flag("label", options.label)
+    plan.flag("unbuffered", options.unbuffered)
+    plan.flag("pty", options.pty)
+    plan.flag("quiet", options.quiet)
+    config = one.reader.config()
+    for key, said in (("prolog", options.prolog), ("epilog", options.epilog)):
+        program = said or config.raw.get(f"srun{key}", "")
+        if program and program.lower() != "none":
+            plan.say(key, program)
+    return plan
+
+
+def _inside(asked: _Asked, job: int, one: _Run) -> int:
+    """A step of a job that there is."""
+    from gsched.client import ControllerDown
+    from gsched.wire.steps import CreateStep, NotTaken, Taken
+
+    if len(asked.components) > 1:
+        raise Refusal('several programs in one step (":") are not supported')
+    mover = one.process.mover
+    assert mover is not None
+    asked.options.jobid = job
+    spec, where = _spec(asked, one, 0)
+    variables = environ.packed(environ.chosen(one.env, asked.options.export))
+    question = CreateStep(
+        one.reader.new_request_id(),
+        spec,
+        reach.callback(one.reader.config(), mover),
+        variables,
+    )
+    try:
+        answer = reach.ask(question, job, one.reader, one.env, mover.behalf)
+    except ControllerDown as down:
+        error(one.streams, NAME, f"Unable to confirm allocation for job {job}: {down}")
+        return REFUSED
+    if isinstance(answer, NotTaken):
+        return _not_taken(answer, job, one)
+    assert isinstance(answer, Taken)
+    step = answer.step if answer.step >= 0 else None
+    plan = _plan("step", asked, where, one, job, step, spec.name)
+    return mover.follow(plan.packed())
+
+
+def _not_taken(answer: NotTaken, job: int, one: _Run) -> int:
+    """Slurm's sentences for a step that cannot be; the agent has them, where there is one."""
+    if answer.unknown:
+        message = answer.message or "Invalid job id specified"
+        error(one.streams, NAME, f"Unable to confirm allocation for job {job}: {message}")
+        one.streams.stderr.write(
+            f"srun: Check SLURM_JOB_ID environment variable. Expired or invalid job {job}\n"
+        )
+    else:
+        for line in answer.message.split("\n"):
+            one.streams.stderr.write(f"{NAME}: {line}\n")
+    return REFUSED
+
+
+# ---- the job of its own ------------------------------------------------------------------------
+
+
+def _outside(asked: _Asked, one: _Run) -> int:
+    """A job for this step alone."""
+    from gsched.client import ControllerDown
+    from gsched.wire.messages import Refused, SubmitJob, encode
+    from gsched.wire.steps import Interactive
+
+    options = asked.options
+    specs = _job_specs(asked, one)
+    mover = one.process.mover
+    assert mover is not None
+    user, group = identity(options, one.process, one.reader)
+    variables = environ.packed(environ.chosen(one.env, options.export))
+    step, where = _spec(_of_all(asked), one, specs[0].shape.ntasks)
+    script = encode(Interactive(reach.callback(one.reader.config(), mover), step))
+    request = SubmitJob(specs[0], script, variables, user, group, specs[1:])
+    if options.test_only:
+        return test_only(NAME, request, one.env, one.streams, one.reader, one.process)
+    try:
+        named_cluster(options, one.reader)
+        reply = submitted(NAME, request, one.streams, one.reader, one.process)
+    except ControllerDown as down:
+        error(one.streams, NAME, f"Unable to allocate resources: {down}")
+        return REFUSED
+    for note in reply.notes:
+        error(one.streams, NAME, note)
+    if isinstance(reply, Refused):
+        error(one.streams, NAME, f"Unable to allocate resources: {reply.message}")
+        return immediate_code(reply.code, options, one.env)
+    plan = _plan("job", asked, where, one, reply.value, 0, step.name)
+    waiting_texts(plan, NAME, reply.value, reply.data, options)
+    if options.verbose:
+        one.streams.stderr.write(f"srun: JobId={reply.value} returned by the controller\n")
+    return mover.follow(plan.packed())
+
+
+_BUSY = {
+    *("ESLURM_CAN_NOT_START_IMMEDIATELY", "ESLURM_NODES_BUSY"),
+    *("ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", "ESLURM_JOB_HELD"),
+}
+
+
+def immediate_code(code: str, options: LaunchOptions, env: Mapping[str, str]) -> int:
+    """The exit code of a refusal: with -I the environment may choose another for one that only
+    had to wait."""
+    if options.immediate >= 0 and code in _BUSY and env.get("SLURM_EXIT_IMMEDIATE"):
+        return error_code(env, "SLURM_EXIT_IMMEDIATE")
+    return REFUSED
+
+
+def waiting_texts(plan: Plan, name: str, job: int, looked: str, options: LaunchOptions) -> None:
+    """What the client says when the job has not started at once, when it then does, and when it is
+    cancelled before."""
+    if options.quiet:
+        return
+    import msgspec
+
+    from gsched.wire.messages import FirstLook
+
+    look = msgspec.json.decode(looked, type=FirstLook) if looked else FirstLook(started=False)
+    queued = f"{name}: job {job} queued and waiting for resources\n"
+    if name == "salloc":
+        queued = f"{name}: Pending job allocation {job}\n{queued}"
+    if look.note:
+        queued = f"{name}: {look.note}\n{queued}"
+    if not look.started:
+        plan.say("pending", queued)
+        plan.say("granted", f"{name}: job {job} has been allocated resources\n")
+    if name == "srun":
+        plan.say("revoked", f"srun: Job allocation {job} has been revoked\n")
+    else:
+        plan.say("revoked", f"{name}: Job allocation {job} has been revoked.\n")
+
+
+def _of_all(asked: _Asked) -> _Asked:
+    """Of a heterogeneous job: one step over all components, each as large as its component."""
+    if len(asked.components) == 1:
+        return asked
+    options = copied(asked.options)
+    next_component(options)
+    options.het_group = list(range(len(asked.components)))
+    return asked._replace(options=options)
+
+
+def _job_specs(asked: _Asked, one: _Run) -> list[JobSpec]:
+    """The components of the job, as sbatch makes them."""
+    specs: list[JobSpec] = []
+    for options in asked.components:
+        made = finish(options)
+        spec = made.spec
+        if options.job_name is None:
+            spec.name = posixpath.basename(asked.command[0])
+        spec.interactive = NAME
+        spec.immediate = options.immediate
+        complete(spec, options, one.argv, one.cwd, one.env, one.process, NAME)
+        spec.command = asked.command[0]
+        spec.args = tuple(asked.command[1:])
+        # The step has its own files.
+        spec.std_in = spec.std_out = spec.std_err = ""
+        specs.append(spec)
+    ignored = dict.fromkeys(name for spec in specs for name in spec.ignored)
+    if ignored and not asked.options.quiet:
+        names = ", ".join(ignored)
+        one.streams.stderr.write(f"srun: warning: no effect in this release: {names}\n")
+    return specs
+
+
+def complete(
+    spec: JobSpec,
+    options: LaunchOptions,
+    argv: Sequence[str],
+    cwd: str,
+    env: Mapping[str, str],
+    process: Process,
+    name: str,
+) -> None:
+    """What only the submitting process knows."""
+    folder = posixpath.normpath(posixpath.join(cwd, options.chdir)) if options.chdir else cwd
+    spec.work_dir = folder
+    spec.umask = umask_of(env, process.umask)
+    spec.submit_line = " ".join((name, *argv))
+    spec.alloc_node = process.host
+    spec.alloc_sid = process.sid
+    spec.rlimits = environ.propagated(options.propagate, process.soft_limit)
+
+
+def main() -> NoReturn:
+    from gsched_cli.own_mover import with_mover
+
+    command_main(NAME, with_mover(NAME, run))
