@@ -67,8 +67,12 @@ def load(wanted: Wanted, reader: Reader) -> list[AcctJob]:
         return []
     found: list[AcctJob] = []
     query = wanted.query
+    query.allocations = wanted.allocations
     while True:
         rows = _page(query, reader)
+        if found and rows.jobs and found[-1].order == rows.jobs[0].order:
+            # More of its steps.
+            found[-1].steps += rows.jobs.pop(0).steps
         found += rows.jobs
         if not rows.more:
             break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from sqlalchemy import exc
 
 from gsched.accounting import schema
 from gsched.accounting.rows import clean, stripped
-from gsched.model.acct import AcctJob, AcctStep
+from gsched.model.acct import AcctJob, AcctStep, AcctSteps
 from gsched.wire.messages import AcctQuery
 
 #: Seconds to wait for a server, or for another writer of the file.
@@ -24,11 +24,15 @@ _IN_LIMIT = 500
 
 _JOB_FIELDS = tuple(name for name in AcctJob.__struct_fields__ if name != "steps")
 _STEP_FIELDS = AcctStep.__struct_fields__
+_STEP_COLUMNS = tuple(schema.steps.c[name] for name in _STEP_FIELDS)
 _ORDER = tuple(
     schema.jobs.c[name] for name in ("begun", "group_id", "sub_id", "job_id", "restarts")
 )
 
 T = TypeVar("T")
+
+#: uuid of the state, job, and how often it had been requeued before
+StepsKey = tuple[str, int, int]
 
 
 class DatabaseDown(Exception):
@@ -73,7 +77,7 @@ class Database:
         """Number of the last fact of that state that is stored; 0 none."""
         return self._do(lambda connection: _last_seq(connection, state_uuid))
 
-    def store(self, state_uuid: str, facts: Sequence[tuple[int, AcctJob]]) -> int:
+    def store(self, state_uuid: str, facts: Sequence[tuple[int, AcctJob | AcctSteps]]) -> int:
         """Stores facts and how far they go in one transaction; those already there are skipped.
 
         Returns the number of the last one stored. Raises DatabaseDown or DatabaseRefuses with
@@ -85,10 +89,13 @@ class Database:
             new = [(seq, row) for seq, row in facts if seq > last]
             if not new:
                 return last
-            jobs = [_job_values(state_uuid, seq, row) for seq, row in new]
-            connection.execute(sa.insert(schema.jobs), jobs)
+            for _, row in new:
+                clean(row)
+            jobs = [_job_values(state_uuid, seq, row) for seq, row in new if _is_job(row)]
+            if jobs:
+                connection.execute(sa.insert(schema.jobs), jobs)
             steps = [
-                _step_values(state_uuid, seq, n, step)
+                _step_values(state_uuid, seq, n, step, row)
                 for seq, row in new
                 for n, step in enumerate(row.steps)
             ]
@@ -99,7 +106,7 @@ class Database:
 
         return self._do(run)
 
-    def store_stripped(self, state_uuid: str, seq: int, row: AcctJob) -> int:
+    def store_stripped(self, state_uuid: str, seq: int, row: AcctJob | AcctSteps) -> int:
         """Stores one fact that was refused, with its texts cut to what every database takes."""
         return self.store(state_uuid, [(seq, stripped(row))])
 
@@ -120,6 +127,21 @@ class Database:
         matches, never less. Raises DatabaseDown.
         """
         return self._do(lambda connection: _rows(connection, query, limit))
+
+    def step_counts(self, keys: Sequence[StepsKey]) -> dict[StepsKey, int]:
+        """How many steps of these attempts came as they ended; none: not in it."""
+        return self._do(lambda connection: _step_counts(connection, keys))
+
+    def steps_of(
+        self,
+        keys: Sequence[StepsKey],
+        bound: tuple[str, int],
+        after: int | None = None,
+        limit: int = 0,
+    ) -> dict[StepsKey, dict[int, AcctStep]]:
+        """Steps by number, of the state `bound[0]` those of facts up to `bound[1]`; with `after`
+        only above that number, with `limit` at most so many, the lowest."""
+        return self._do(lambda connection: _steps_of(connection, keys, bound, after, limit))
 
     def close(self) -> None:
         self._engine.dispose()
@@ -198,16 +220,25 @@ def _set_last_seq(connection: sa.Connection, state_uuid: str, seq: int, *, first
     connection.execute(sa.insert(schema.progress), {"state_uuid": state_uuid, "last_seq": seq})
 
 
-def _job_values(state_uuid: str, seq: int, row: AcctJob) -> dict[str, object]:
-    clean(row)
+def _is_job(row: AcctJob | AcctSteps) -> bool:
+    return isinstance(row, AcctJob)
+
+
+def _job_values(state_uuid: str, seq: int, row: AcctJob | AcctSteps) -> dict[str, object]:
     values: dict[str, object] = {name: getattr(row, name) for name in _JOB_FIELDS}
     values["state_uuid"], values["seq"] = state_uuid, seq
     return values
 
 
-def _step_values(state_uuid: str, seq: int, n: int, step: AcctStep) -> dict[str, object]:
+def _step_values(
+    state_uuid: str, seq: int, n: int, step: AcctStep, row: AcctJob | AcctSteps
+) -> dict[str, object]:
+    """Steps that come with their job are found by its fact, others by their job."""
     values: dict[str, object] = {name: getattr(step, name) for name in _STEP_FIELDS}
     values["state_uuid"], values["seq"], values["n"] = state_uuid, seq, n
+    known = isinstance(row, AcctSteps)
+    values["job_id"], values["restarts"] = (row.job_id, row.restarts) if known else (0, 0)
+    values["number"] = step.number if known else 0
     return values
 
 
@@ -251,6 +282,59 @@ def _add_steps(connection: sa.Connection, by_key: dict[tuple[str, int], AcctJob]
                 by_key[state_uuid, seq].steps.append(AcctStep(*values))
 
 
+def _by_state(keys: Sequence[StepsKey]) -> Iterator[tuple[str, list[int]]]:
+    """The keys' jobs by state, as many at a time as fit into one statement."""
+    for state_uuid in dict.fromkeys(state for state, _, _ in keys):
+        numbers = sorted({job_id for state, job_id, _ in keys if state == state_uuid})
+        for at in range(0, len(numbers), _IN_LIMIT):
+            yield state_uuid, numbers[at : at + _IN_LIMIT]
+
+
+def _step_counts(connection: sa.Connection, keys: Sequence[StepsKey]) -> dict[StepsKey, int]:
+    column = schema.steps.c
+    found: dict[StepsKey, int] = {}
+    for state_uuid, some in _by_state(keys):
+        question = (
+            sa.select(column.job_id, column.restarts, sa.func.count())
+            .where(column.job_id.in_(some), column.state_uuid == state_uuid)
+            .group_by(column.job_id, column.restarts)
+        )
+        for job_id, restarts, count in connection.execute(question):
+            found[state_uuid, job_id, restarts] = count
+    return found
+
+
+def _steps_of(
+    connection: sa.Connection,
+    keys: Sequence[StepsKey],
+    bound: tuple[str, int],
+    after: int | None,
+    limit: int,
+) -> dict[StepsKey, dict[int, AcctStep]]:
+    column = schema.steps.c
+    wanted = frozenset(keys)
+    found: dict[StepsKey, dict[int, AcctStep]] = {}
+    for state_uuid, some in _by_state(keys):
+        question = (
+            sa.select(column.job_id, column.restarts, column.number, *_STEP_COLUMNS)
+            .where(column.job_id.in_(some), column.state_uuid == state_uuid)
+            .order_by(column.job_id, column.restarts, column.number)
+        )
+        if state_uuid == bound[0]:
+            question = question.where(column.seq <= bound[1])
+        if len(wanted) == 1:
+            question = question.where(column.restarts == keys[0][2])
+        if after is not None:
+            question = question.where(column.number > after)
+        if limit:
+            question = question.limit(limit)
+        for job_id, restarts, number, *values in connection.execute(question):
+            key = state_uuid, job_id, restarts
+            if key in wanted:
+                found.setdefault(key, {})[number] = AcctStep(*values)
+    return found
+
+
 def _conditions(query: AcctQuery) -> list[sa.ColumnElement[bool]]:
     column = schema.jobs.c
     # Every row here is over: one that ended before the window cannot have been in it.
@@ -273,5 +357,8 @@ def _conditions(query: AcctQuery) -> list[sa.ColumnElement[bool]]:
     if query.end < 1 << 40:
         found.append(column.submit <= query.end)
     if query.after:
-        found.append(sa.tuple_(*_ORDER) > sa.tuple_(*query.after))
+        # A sixth number: steps of that attempt are still to come.
+        place = sa.tuple_(*query.after[:5])
+        order = sa.tuple_(*_ORDER)
+        found.append(order >= place if len(query.after) > 5 else order > place)
     return found

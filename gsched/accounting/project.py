@@ -15,10 +15,11 @@ import msgspec
 from gsched.accounting.database import Database, DatabaseDown, DatabaseRefuses
 from gsched.accounting.outbox import Meta, read_facts, read_meta
 from gsched.accounting.rows import row
+from gsched.accounting.steps import fact_row
 from gsched.client import Client, ControllerDown, RequestRefused
 from gsched.config import Config
 from gsched.model import Fact
-from gsched.model.acct import AcctJob
+from gsched.model.acct import AcctJob, AcctSteps
 from gsched.store import StoreError, StoreReader
 from gsched.wire.messages import AckOutbox, Done
 
@@ -97,7 +98,9 @@ class Projector:
             self._acknowledge(last)
         return len(rows) == BATCH
 
-    def _row(self, fact: Fact) -> AcctJob:
+    def _row(self, fact: Fact) -> AcctJob | AcctSteps:
+        if fact.job is None:
+            return fact_row(fact.steps, fact.restarts, fact.time)
         return row(fact.job, self._config.cluster_name, fact.time, contain=self._contain)
 
     def _last(self, meta: Meta) -> int:
@@ -119,7 +122,7 @@ class Projector:
         self._known = (meta.cluster, last)
         return last
 
-    def _store(self, state_uuid: str, rows: list[tuple[int, AcctJob]]) -> int:
+    def _store(self, state_uuid: str, rows: list[tuple[int, AcctJob | AcctSteps]]) -> int:
         try:
             last = self._database.store(state_uuid, rows)
         except DatabaseRefuses:

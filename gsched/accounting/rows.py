@@ -7,7 +7,7 @@ import msgspec
 from gsched.gres import by_type
 from gsched.hostlist import compress
 from gsched.model import Hold, Job, JobState, NodeAlloc, Shape
-from gsched.model.acct import TOGETHER, AcctJob, AcctStep
+from gsched.model.acct import TOGETHER, AcctJob, AcctStep, AcctSteps
 
 #: ends that say nothing about the script: the job's own exit code is 0:0
 _NOT_BY_ITSELF = frozenset(
@@ -147,18 +147,18 @@ def tres(
     return ",".join(sorted(parts))
 
 
-def clean(found: AcctJob) -> AcctJob:
-    """Without the one character that no SQL text takes."""
+def clean(found: AcctJob | AcctSteps) -> None:
+    """Takes out the one character that no SQL text takes."""
     for record in (found, *found.steps):
         for name in record.__struct_fields__:
             value = getattr(record, name)
             if isinstance(value, str) and "\0" in value:
                 setattr(record, name, value.replace("\0", "\N{REPLACEMENT CHARACTER}"))
-    return found
 
 
-def stripped(found: AcctJob) -> AcctJob:
-    """With every text reduced to 200 characters of ASCII: what any database can hold."""
+def stripped(found: AcctJob | AcctSteps) -> AcctJob | AcctSteps:
+    """With every text reduced to 200 characters of ASCII: what any database can hold. Of a job
+    without its steps."""
 
     def short(record: msgspec.Struct) -> None:
         for name in record.__struct_fields__:
@@ -167,6 +167,10 @@ def stripped(found: AcctJob) -> AcctJob:
                 setattr(record, name, value.encode("ascii", "replace").decode("ascii")[:200])
 
     copy = msgspec.structs.replace(found, steps=[])
+    if isinstance(found, AcctSteps):
+        copy.steps = [msgspec.structs.replace(step) for step in found.steps]
+        for step in copy.steps:
+            short(step)
     short(copy)
     return copy
 
@@ -297,8 +301,8 @@ def _steps(job: Job, found: AcctJob, contain: bool) -> list[AcctStep]:
         first.node if job.finished and job.usage.max_rss_kb else "",
         "Unknown",
     )
-    # The script runs in the first component of a heterogeneous job only.
-    batches = [] if job.het_offset else [batch]
+    # The script runs in the first component of a heterogeneous job only; srun and salloc have none.
+    batches = [] if job.het_offset or job.spec.interactive else [batch]
     if not contain:
         return batches
     extern = AcctStep(

@@ -40,7 +40,8 @@ jobs = Table(
     Index("jobs_in_order", "begun", "group_id", "sub_id", "job_id", "restarts"),
 )
 
-#: Steps of those attempts, numbered in the order they are shown.
+#: Steps of those attempts, numbered in the order they are shown; and of attempts that may still run
+#: as they end: those have a fact of their own, and name job, attempt and their number in the job.
 steps = Table(
     "steps",
     metadata,
@@ -48,6 +49,10 @@ steps = Table(
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("n", BigInteger, primary_key=True, autoincrement=False),
     *columns(AcctStep, without=frozenset()),
+    Column("job_id", BigInteger, nullable=False),
+    Column("restarts", BigInteger, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Index("steps_by_job", "job_id", "restarts", "number"),
 )
 
 #: Number of the last fact stored, written in the transaction that stores it.

@@ -12,7 +12,7 @@ from gsched.config import Config
 from gsched.controller.sharing import Sharing
 from gsched.ledger.ledger import Ledger
 from gsched.ledger.state import FORMAT, Meta, StoredAnswer
-from gsched.model import Job, Node, PartitionChange, Reservation
+from gsched.model import Job, Node, PartitionChange, Reservation, Step
 from gsched.store import StateTooNew, Store, StoreError
 from gsched.store.versioned import Key
 
@@ -66,6 +66,7 @@ def load_ledger(
         admins,
         (change for _, change in records("partition", PartitionChange)),
         (resv for _, resv in records("reservation", Reservation)),
+        (step for _, step in records("step", Step)),
     )
 
 

@@ -22,7 +22,8 @@ from gsched.accounting.outbox import raw_facts, read_meta
 from gsched.accounting.place import PlaceError, enabled, settings
 from gsched.accounting.rows import row
 from gsched.config import Config
-from gsched.model import Fact, Job, JobState, Verdict
+from gsched.frontend.acct_steps import Extra, Steps, live_steps
+from gsched.model import Fact, Job, JobState, Step, Verdict
 from gsched.model.acct import AcctJob
 from gsched.store import Snapshot, verdicts
 from gsched.wire.messages import AcctQuery, Refused, encode
@@ -40,6 +41,7 @@ DISABLED = "Slurm accounting storage is disabled"
 
 _job = msgspec.msgpack.Decoder(Job)
 _fact = msgspec.msgpack.Decoder(Fact)
+_step = msgspec.msgpack.Decoder(Step)
 _verdict = msgspec.msgpack.Decoder(Verdict)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -62,6 +64,8 @@ class Live:
     jobs: list[bytes] = field(default_factory=list)
     facts: list[tuple[int, bytes]] = field(default_factory=list)
     verdicts: dict[int, bytes] = field(default_factory=dict)
+    #: steps that run
+    steps: list[bytes] = field(default_factory=list)
 
 
 def gather(main: Snapshot, view: Snapshot | None, ids: list[int] | None) -> Live:
@@ -72,6 +76,7 @@ def gather(main: Snapshot, view: Snapshot | None, ids: list[int] | None) -> Live
         live.state_uuid, live.outbox_first = meta.cluster, meta.outbox_first
     if ids is None:
         live.jobs = [bytes(value) for _, value in main.scan("job")]
+        live.steps = [bytes(value) for _, value in main.scan("step")]
         if view is not None:
             live.verdicts = verdicts(view, None)
     else:
@@ -80,6 +85,10 @@ def gather(main: Snapshot, view: Snapshot | None, ids: list[int] | None) -> Live
             found = main.get("job", key)
             if found is not None:
                 live.jobs.append(bytes(found))
+                # Those of a heterogeneous job are all of its first component.
+                leader = _job.decode(found).het_job_id or job_id
+                below = leader.to_bytes(8, "big")
+                live.steps += [bytes(value) for _, value in main.below("step", below)]
         if view is not None:
             live.verdicts = verdicts(view, ids)
     live.facts = list(raw_facts(main))
@@ -101,6 +110,8 @@ class _Question:
     #: facts up to this number are SQL's
     last_seq: int = 0
     needs_sql: bool = True
+    #: steps that SQL does not have
+    extra: Extra = field(default_factory=dict)
 
 
 class Accounting:
@@ -219,20 +230,28 @@ class Accounting:
         if question.rows is None:
             self._prepare(question, choice)
         assert question.rows is not None
-        stored: list[AcctJob] = []
+        stored: list[tuple[str, AcctJob]] = []
         bound: tuple[int, ...] | None = None
         if question.needs_sql:
             found = self._sql().rows(query, PAGE)
             if len(found) == PAGE:
                 bound = found[-1][2].order
             stored = [
-                one
+                (state, one)
                 for state, seq, one in found
                 if not (state == question.state_uuid and seq > question.last_seq)
                 and choice.takes(one)
             ]
-        merged = _merge(stored, question.rows, bound)
-        return self._pack(question, merged, bound)
+        mine = [(question.state_uuid, one) for one in question.rows]
+        merged = _merge(stored, mine, bound)
+        if query.allocations:
+            return self._pack(question, [one for _, one in merged], bound, None)
+        database = self._sql() if question.needs_sql else None
+        steps = Steps(database, question.state_uuid, question.last_seq, question.extra)
+        given, partial = steps.fill(merged, query.after[5] if len(query.after) > 5 else None)
+        if len(given) < len(merged):
+            bound = given[-1].order
+        return self._pack(question, given, bound, partial)
 
     def _prepare(self, question: _Question, choice: Choice) -> None:
         """The rows of jobs and facts that SQL does not have, in order."""
@@ -252,33 +271,48 @@ class Accounting:
                 raise
         rows: dict[tuple[int, int], AcctJob] = {}
         name, contain = self._config.cluster_name, self._contain
-        for seq, packed in live.facts:
-            if seq > question.last_seq:
-                fact = _fact.decode(packed)
+        facts = [_fact.decode(packed) for seq, packed in live.facts if seq > question.last_seq]
+        for fact in facts:
+            if fact.job is not None:
                 made = row(fact.job, name, fact.time, contain=contain)
                 rows[made.job_id, made.restarts] = made
         now = int(time.time())
+        restarts: dict[int, int] = {}
         for packed in live.jobs:
             job = _job.decode(packed)
+            restarts[job.id] = job.restarts
             # A fact is the end; only a record of the same end may know more than it.
             over = job.finished and not job.completing
             if over or (job.id, job.restarts) not in rows:
                 verdict = live.verdicts.get(job.id) if job.state == JobState.PENDING else None
                 reason = _verdict.decode(verdict).reason if verdict is not None else ""
                 rows[job.id, job.restarts] = row(job, name, now, contain=contain, reason=reason)
-        after = tuple(question.query.after)
+        running = [_step.decode(packed) for packed in live.steps]
+        question.extra = live_steps(facts, running, restarts, now)
+        after = question.query.after
         question.rows = sorted(
-            (one for one in rows.values() if one.order > after and choice.takes(one)),
+            (one for one in rows.values() if _beyond(one, after) and choice.takes(one)),
             key=lambda one: one.order,
         )
 
     def _pack(
-        self, question: _Question, merged: list[AcctJob], bound: tuple[int, ...] | None
+        self,
+        question: _Question,
+        merged: list[AcctJob],
+        bound: tuple[int, ...] | None,
+        partial: int | None,
     ) -> bytes:
+        """`partial`: number of the last step of the last attempt, of which more are to come."""
         packed: list[msgspec.Raw] = []
         size = 0
         for one in merged:
             data = _encoder.encode(one)
+            while len(data) > PAGE_BYTES and len(one.steps) > 1 and not packed:
+                # Long lines: fewer of its steps, and nothing after it.
+                one.steps = one.steps[: len(one.steps) // 2]
+                partial = one.steps[-1].number
+                data = _encoder.encode(one)
+                size = PAGE_BYTES
             size += len(data)
             if packed and (size > PAGE_BYTES or len(packed) == PAGE):
                 break
@@ -290,8 +324,10 @@ class Accounting:
             last = list(bound)
         else:
             last = list(merged[-1].order) if merged else []
+        if partial is not None:
+            last.append(partial)
         assert question.rows is not None
-        question.rows = [one for one in question.rows if list(one.order) > last] if last else []
+        question.rows = [one for one in question.rows if _beyond(one, last)] if last else []
         more = cut or bound is not None or bool(question.rows)
         return _encoder.encode(_AcctRows(0, packed, last, more))
 
@@ -318,15 +354,23 @@ def _same(one: AcctQuery, other: AcctQuery) -> bool:
     return first == second
 
 
+def _beyond(one: AcctJob, place: list[int]) -> bool:
+    """Whether the attempt, or steps of it, come after a place that was told as the last one."""
+    order = list(one.order)
+    return order > place[:5] or (order == place[:5] and len(place) > 5)
+
+
 def _merge(
-    stored: list[AcctJob], live: list[AcctJob], bound: tuple[int, ...] | None
-) -> list[AcctJob]:
-    """Both in order, without live ones beyond SQL's page; of one attempt the live record, unless
-    it does not know of the end."""
-    chosen = {(one.order): one for one in stored}
-    for one in live:
+    stored: list[tuple[str, AcctJob]],
+    live: list[tuple[str, AcctJob]],
+    bound: tuple[int, ...] | None,
+) -> list[tuple[str, AcctJob]]:
+    """Both, with the states that they are of, in order, without live ones beyond SQL's page; of one
+    attempt the live record, unless it does not know of the end."""
+    chosen = {one.order: (state, one) for state, one in stored}
+    for state, one in live:
         if bound is not None and one.order > bound:
             break
         if one.order not in chosen or one.end_time:
-            chosen[one.order] = one
+            chosen[one.order] = state, one
     return [chosen[order] for order in sorted(chosen)]

@@ -95,7 +95,10 @@ def tick(led: Ledger, now: float, out: Outcome) -> None:
     queue = led.looks.starts_by
     while queue and queue[0][0] <= now:
         job = led.jobs.get(heapq.heappop(queue)[1])
-        if job is None or job.state != JobState.PENDING or job.id in led.looks.held:
+        if job is None or job.state != JobState.PENDING:
+            continue
+        if job.id in led.looks.held:
+            heapq.heappush(queue, (now + 1, job.id))
             continue
         # Whoever asked for it has taken it back by now, or is gone.
         job.cancelled_by = job.uid

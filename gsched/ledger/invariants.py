@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.model import Job, JobState, Phase
+from gsched.model import Job, JobState, Phase, Step
 from gsched.taskset import TaskSet
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ def check(led: Ledger) -> None:
     _ensure(extra == led.extra_tasks, "the count of array tasks is wrong")
     _ensure(parts == led.parts, "the index of shares by node is wrong")
     _ensure(blobs == led.blob_refs, "the count of users of scripts and environments is wrong")
+    for job_id, steps in led.steps.items():
+        _steps(led, job_id, steps)
     for name, resv in led.reservations.items():
         _ensure(resv.name == name, f"reservation {name} is stored as {resv.name}")
         _ensure(resv.start < resv.end, f"reservation {name} ends before it begins")
@@ -100,6 +102,19 @@ def check(led: Ledger) -> None:
         _ensure(numbers == sorted(set(numbers)), f"{name}: orders are out of order")
         _ensure(all(live.seen < n <= live.last_order for n in numbers), f"{name}: order numbers")
     led.cluster.check()
+
+
+def _steps(led: Ledger, job_id: int, steps: dict[int, Step]) -> None:
+    """Steps that run are of the present attempt of a job that leads and is not over."""
+    leader = led.jobs.get(job_id)
+    _ensure(leader is not None and not leader.het_offset, f"steps of job {job_id}, which is none")
+    assert leader is not None
+    unit = [led.jobs[i] for i in range(job_id, job_id + max(1, leader.het_size)) if i in led.jobs]
+    over = all(job.finished and not job.completing for job in unit)
+    _ensure(bool(steps) and not over, f"steps of job {job_id} outlive it")
+    for number, step in steps.items():
+        _ensure(step.running and step.id == number, f"step {job_id}.{number} does not run")
+        _ensure(step.attempt == leader.attempt, f"step {job_id}.{number} is of another attempt")
 
 
 def _unit(led: Ledger, job: Job) -> None:

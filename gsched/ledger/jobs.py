@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched.hostlist import compress
-from gsched.ledger import arrays, depend, hetero, mail, outbox, reserved
+from gsched.ledger import arrays, depend, hetero, mail, outbox, reserved, steps
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import job_key
 from gsched.model import (
@@ -125,8 +125,9 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     _end_with_reservation(led, job)
     job.last_sched_eval = int(now)
     job.configuring = True
-    job.wstatus = 0
+    job.wstatus = job.derived_wstatus = 0
     job.usage = Usage()
+    job.steps_known = []
     job.suspend_time = job.pre_suspend_s = 0
     job.gpu_types = led.cluster.gpu_types(job.alloc)
     job.licenses_alloc = led.cluster.take_licenses(job)
@@ -380,11 +381,14 @@ def share_released(led: Ledger, job: Job, part: NodeAlloc, now: float, out: Outc
 def _all_released(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.last_nodes = compress([part.node for part in job.alloc])
     led.cluster.release(job.id)
+    members = hetero.unit(led, job)
+    over = all(other.finished and not other.completing for other in members)
+    if over:
+        steps.close(led, job, now, out)
     outbox.write(led, job, now, out)
     if job.alloc:
         arrays.count_change(led, job, -1)
-    members = hetero.unit(led, job)
-    if any(not other.finished or other.completing for other in members):
+    if not over:
         return
     # One comes back, or is forgotten, with the others.
     for member in members:
@@ -405,7 +409,7 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.restarts += 1
     job.start_time = 0
     job.end_time = 0
-    job.wstatus = 0
+    job.wstatus = job.derived_wstatus = 0
     job.suspend_time = job.pre_suspend_s = 0
     job.cancelled_by = -1
     job.submit_time = int(now)

@@ -30,6 +30,7 @@ from gsched.ledger import (
     relay,
     reservations,
     settle,
+    steps,
     submit,
     update,
 )
@@ -55,6 +56,7 @@ from gsched.model import (
     PartitionChange,
     Phase,
     Reservation,
+    Step,
 )
 from gsched.taskset import TaskSet
 from gsched.wire.messages import (
@@ -132,6 +134,8 @@ class Ledger:
         self.timed: list[tuple[float, int]] = []
         #: (time, job, attempt, event) of mails about shares of time limits
         self.mail_times: list[tuple[float, int, int, int]] = []
+        #: leading job -> its steps that are known to run, by number
+        self.steps: dict[int, dict[int, Step]] = {}
         self._use_dirty: set[str] = set()
         #: questions to agents that are under way
         self.relay = relay.Relay()
@@ -154,6 +158,7 @@ class Ledger:
         admins: Iterable[int] = (0,),
         partition_records: Iterable[PartitionChange] = (),
         reservation_records: Iterable[Reservation] = (),
+        step_records: Iterable[Step] = (),
     ) -> Ledger:
         """The ledger that the stored records describe. Cost: a few us per job."""
         known = {node.name: node for node in node_records}
@@ -185,6 +190,7 @@ class Ledger:
                 self.array_members.setdefault(job.array_job_id, set()).add(job.id)
         for job in self.jobs.values():
             self._index_loaded(job)
+        steps.load(self, step_records)
         for request_id, answer in answer_records:
             self.answers[request_id] = answer
         self._answer_queue.extend(sorted((a.expires, r) for r, a in self.answers.items()))

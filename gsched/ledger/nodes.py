@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.ledger import fields, jobs, sane, suspend
+from gsched.ledger import fields, jobs, sane, steps, suspend
 from gsched.ledger.drift import judge as judge_drift
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, JobState, Node, NodeFlag, Phase
@@ -283,10 +283,13 @@ def reconcile(
         job = led.jobs.get(rep.job_id)
         index = parts.get(rep.job_id)
         if job is None or index is None or rep.attempt != job.attempt:
+            steps.refuse(rep, name, out)
             if settled:
                 _stray(led, name, job, rep, now, out)
             continue
         part = job.alloc[index]
+        # Ends of steps come before the end of the job.
+        steps.take(led, job, rep, name, now, out)
         jobs.report(led, job, part, rep, now, out)
         if settled and part.phase < Phase.ENDED:
             if job.finished:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched.ledger.outcome import Outcome
-from gsched.model import Fact, Job
+from gsched.model import Fact, Job, Step
 from gsched.wire.messages import AckOutbox, Call, Done, Refused
 
 if TYPE_CHECKING:
@@ -26,11 +26,21 @@ def write(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     """An attempt is over: its image as of now."""
     if not enabled(led):
         return
-    seq = led.meta.outbox_next
-    led.meta.outbox_next = seq + 1
-    led.put_meta(out)
     image = msgspec.structs.replace(job, alloc=[msgspec.structs.replace(p) for p in job.alloc])
-    out.puts["outbox", seq.to_bytes(8, "big")] = Fact(seq, int(now), image)
+    _put(led, Fact(0, int(now), image), out)
+
+
+def write_steps(led: Ledger, job: Job, steps: list[Step], now: float, out: Outcome) -> None:
+    """Steps of a job's present attempt are over."""
+    if enabled(led):
+        _put(led, Fact(0, int(now), None, steps, job.restarts), out)
+
+
+def _put(led: Ledger, fact: Fact, out: Outcome) -> None:
+    fact.seq = led.meta.outbox_next
+    led.meta.outbox_next += 1
+    led.put_meta(out)
+    out.puts["outbox", fact.seq.to_bytes(8, "big")] = fact
 
 
 def acknowledge(led: Ledger, call: Call, ack: AckOutbox, out: Outcome) -> Done | Refused:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gsched.cpuset import parse_cpu_list
-from gsched.model import Gpu
+from gsched.model import Gpu, Step
 from gsched.wire.messages import AttemptReport, Register, Report
 
 #: GPUs of a node: bits of a bitmap
@@ -113,3 +113,34 @@ def _attempts(attempts: list[AttemptReport]) -> Iterator[str]:
             yield f"job {rep.job_id} with wait status {rep.wstatus}"
         if len(rep.error) > MAX_TEXT or len(rep.cause) > MAX_TEXT:
             yield f"job {rep.job_id} with a text that is too long"
+        for step in rep.steps:
+            yield from _step(step)
+
+
+def _step(step: Step) -> Iterator[str]:
+    title = f"step {step.job_id}.{step.id}"
+    if not -MAX_ID <= step.id <= MAX_ID:
+        yield f"{title} with a number out of range"
+    usage = step.usage
+    counts = (usage.user_ms, usage.system_ms, usage.max_rss_kb, step.ave_rss_kb, step.max_rss_task)
+    times = (step.start_time, step.end_time, step.time_limit)
+    if any(not 0 <= number <= MAX_NUMBER for number in (*counts, *times)):
+        yield f"{title} with a time or size out of range"
+    gpus = (step.gpu_util_ave, step.gpu_util_max, step.gpu_mem_max_mb)
+    if any(not -1 <= number <= MAX_MB for number in gpus):
+        yield f"{title} with an impossible use of GPUs"
+    if not 0 <= step.wstatus <= 0xFFFF or not -1 <= step.cancelled_by < 1 << 32:
+        yield f"{title} with wait status {step.wstatus}, ended by {step.cancelled_by}"
+    if not 0 <= step.ntasks <= MAX_ID or not 0 <= step.cpus_per_task <= MAX_CPUS:
+        yield f"{title} with {step.ntasks} tasks of {step.cpus_per_task} CPUs"
+    for share in step.nodes:
+        part = share.alloc
+        if not 0 <= part.cpus <= MAX_CPUS or not 0 <= part.mem_mb <= MAX_MB:
+            yield f"{title} with {part.cpus} CPUs and {part.mem_mb} MB on {part.node}"
+        if not 0 <= part.gpus < 1 << MAX_GPUS or not 0 <= part.shares <= MAX_NUMA:
+            yield f"{title} with impossible GPUs on {part.node}"
+        if not 0 <= share.het_offset <= MAX_GPUS << 1:
+            yield f"{title} in component {share.het_offset}"
+    texts = (step.name, step.submit_line, step.cwd, step.layout, step.max_rss_node)
+    if any(len(text) > MAX_TEXT for text in texts):
+        yield f"{title} with a text that is too long"

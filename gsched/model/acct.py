@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gsched.model.step import BATCH_STEP, EXTERN_STEP, INTERACTIVE_STEP
+
 #: sort key of the tasks of an array that are still together: after those that have split off
 TOGETHER = (1 << 31) - 1
 
@@ -38,6 +40,31 @@ class AcctStep(msgspec.Struct, array_like=True, gc=False):
     #: how the tasks were laid out ("Unknown", "Block", "Cyclic")
     layout: str = ""
     submit_line: str = ""
+    #: uid; -1 nobody
+    cancelled_by: int = -1
+    max_rss_task: int = 0
+    #: of all tasks; -1: nobody measured it
+    ave_rss_kb: int = -1
+    #: percent (average, most) and MB of GPU memory (most); -1: nobody measured it
+    gpu_util_ave: int = -1
+    gpu_util_max: int = -1
+    gpu_mem_max_mb: int = -1
+
+    @property
+    def number(self) -> int:
+        """Its number in the job: those that no srun made come first."""
+        return _NUMBERS.get(self.step) or int(self.step)
+
+
+_NUMBERS = {"interactive": INTERACTIVE_STEP, "batch": BATCH_STEP, "extern": EXTERN_STEP}
+
+
+class AcctSteps(msgspec.Struct, gc=False):
+    """Ended steps of an attempt that may still run."""
+
+    job_id: int
+    restarts: int
+    steps: list[AcctStep]
 
 
 class AcctJob(msgspec.Struct, array_like=True, gc=False):

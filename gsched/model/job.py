@@ -305,6 +305,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
 
     #: the advance reservation that it runs in, or ran in; "" none
     reservation: str = ""
+    #: numbers of the attempt's steps that are known, as runs (first, last)
+    steps_known: list[tuple[int, int]] = []
 
     @property
     def finished(self) -> bool:

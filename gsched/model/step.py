@@ -30,6 +30,11 @@ def step_name(step: int) -> str:
     )
 
 
+def step_key(job_id: int, step: int) -> bytes:
+    """Key of a running step in the store: big-endian, so that a scan is in order of jobs."""
+    return job_id.to_bytes(8, "big") + (step + (1 << 31)).to_bytes(4, "big")
+
+
 class Callback(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Where a client listens for the agent and the supervisors of its step, and how they prove
     that they belong to it."""
@@ -202,7 +207,27 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     gpu_mem_max_mb: int = -1
     #: seconds; 0 unlimited
     time_limit: int = 0
+    #: GPUs by type, and seconds for which the job was suspended: before it began, and once it has
+    #: ended while it ran. Both put in by the controller
+    gpu_types: dict[str, int] = {}
+    suspended_s: int = 0
 
     @property
     def running(self) -> bool:
         return self.state == StepState.RUNNING
+
+    def by_component(self) -> list[Step]:
+        """The step as each component of a heterogeneous job that it runs in has it, with that
+        component's id; itself where there is but the first. What it used counts once."""
+        offsets = sorted({share.het_offset for share in self.nodes})
+        if offsets in ([], [0]):
+            return [self]
+        found = []
+        for offset in offsets:
+            nodes = [share for share in self.nodes if share.het_offset == offset]
+            part = msgspec.structs.replace(self, job_id=self.job_id + offset, nodes=nodes)
+            part.ntasks = sum(len(share.tasks) for share in nodes)
+            if offset != offsets[0]:
+                part.usage, part.max_rss_node, part.ave_rss_kb = Usage(), "", 0
+            found.append(part)
+        return found

@@ -12,7 +12,7 @@ from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, StoredAnswe
 from gsched.ledger.commands import Command, FromNode
 from gsched.ledger.invariants import check
 from gsched.ledger.outcome import ToldNode
-from gsched.model import Job, Node, PartitionChange, Reservation
+from gsched.model import Job, Node, PartitionChange, Reservation, Step
 from gsched.scheduling import Planner, run_pass
 from gsched.wire.messages import (
     Order,
@@ -31,6 +31,7 @@ _NODE = msgspec.msgpack.Decoder(Node)
 _META = msgspec.msgpack.Decoder(Meta)
 _PARTITION = msgspec.msgpack.Decoder(PartitionChange)
 _RESERVATION = msgspec.msgpack.Decoder(Reservation)
+_STEP = msgspec.msgpack.Decoder(Step)
 _ANSWER = msgspec.msgpack.Decoder(StoredAnswer)
 
 CLUSTER = "11111111-1111-1111-1111-111111111111"
@@ -61,6 +62,9 @@ class Disk:
             ],
             reservation_records=[
                 _RESERVATION.decode(v) for (t, _), v in self.records.items() if t == "reservation"
+            ],
+            step_records=[
+                _STEP.decode(v) for (t, _), v in sorted(self.records.items()) if t == "step"
             ],
         )
 
@@ -223,5 +227,6 @@ class Controller:
             assert mine == theirs, "what was committed is not what is in memory"
         assert loaded.parts == self.ledger.parts
         assert loaded.reservations == self.ledger.reservations
+        assert loaded.steps == self.ledger.steps
         for name in self.ledger.nodes:
             assert loaded.cluster.used(name) == self.ledger.cluster.used(name), name

@@ -163,6 +163,17 @@ class Snapshot:
         with self._txn.cursor(db=self._dbs[table]) as cursor:
             yield from cursor
 
+    def below(
+        self, table: str, prefix: bytes
+    ) -> Iterator[tuple[bytes | memoryview, bytes | memoryview]]:
+        """What has a key that begins with `prefix`, in the order of the keys."""
+        with self._txn.cursor(db=self._dbs[table]) as cursor:
+            if cursor.set_range(prefix):
+                for key, value in cursor:
+                    if bytes(key[: len(prefix)]) != prefix:
+                        return
+                    yield key, value
+
     def changed_since(self, version: int) -> set[Key] | None:
         """Keys written after `version`, up to this snapshot; None: too long ago, read all."""
         newest = self.version

@@ -537,6 +537,8 @@ class AcctQuery(_Msg):
     #: only what comes after this place (AcctRows.last)
     after: list[int] = []
     min_version: int = 0
+    #: no steps
+    allocations: bool = False
 
 
 Read = JobQuery | NodeQuery | PartitionQuery | BlobQuery | StatusQuery | AcctQuery | StepQuery
@@ -572,7 +574,8 @@ class PartitionRows(_Msg):
 
 class AcctRows(_Msg):
     """Attempts in sacct's order, every one that matches: a job that was requeued comes several
-    times. More may follow after `last`."""
+    times. More may follow after `last`; where that has six numbers, more steps of the last attempt:
+    they come as the same attempt once more."""
 
     version: int
     jobs: list[AcctJob]
