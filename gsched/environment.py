@@ -21,7 +21,7 @@ _SLUID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _EXCLUSIVE = {0: "NO", 1: "NODE", 2: "USER", 3: "MCS", 4: "TOPO"}
 
 #: so that mpirun of the usual families starts its remote parts through Slurm
-_LAUNCHERS = {
+LAUNCHERS = {
     "HYDRA_BOOTSTRAP": "slurm",
     "HYDRA_LAUNCHER_EXTRA_ARGS": "--external-launcher",
     "I_MPI_HYDRA_BOOTSTRAP": "slurm",
@@ -223,7 +223,7 @@ def _memory(job: Job, config: Config) -> dict[str, str]:
     return {}
 
 
-def _gpus_asked(job: Job) -> dict[str, str]:
+def gpus_asked(job: Job) -> dict[str, str]:
     """What the GPU options said, in their own words."""
     shape, tres = job.spec.shape, job.spec.tres
     result: dict[str, str] = {}
@@ -293,14 +293,14 @@ def component_variables(components: Sequence[Job], config: Config, now: int) -> 
     for number, job in enumerate(components):
         own = job_variables(job, 0, config, now)
         shown = {name: own[name] for name in _OF_COMPONENT if name in own}
-        shown |= _tasks(job) | _memory(job, config) | _gpus_asked(job)
+        shown |= _tasks(job) | _memory(job, config) | gpus_asked(job)
         for name, value in shown.items():
             result[f"{name}_HET_GROUP_{number}"] = value
             result[f"{name}_PACK_GROUP_{number}"] = value
     return result
 
 
-def _usable(job: Job, part: NodeAlloc, config: Config) -> int:
+def usable_cpus(job: Job, part: NodeAlloc, config: Config) -> int:
     """CPUs of a share that tasks may use: with --threads-per-core not all threads of a core."""
     node, most = config.nodes.get(part.node), job.spec.shape.threads_per_core
     if node is None or not most or node.threads_per_core <= most:
@@ -319,16 +319,16 @@ def job_variables(job: Job, index: int, config: Config, now: int) -> dict[str, s
     count = str(len(job.alloc))
     address, pattern = topology.address(config, part.node)
     result = {
-        **_LAUNCHERS,
+        **LAUNCHERS,
         "ENVIRONMENT": "BATCH",
         "HOSTNAME": part.node,
         "SLURMD_NODENAME": part.node,
         "SLURM_CLUSTER_NAME": config.cluster_name,
         "SLURM_CONF": config.path,
-        "SLURM_CPUS_ON_NODE": str(_usable(job, part, config)),
+        "SLURM_CPUS_ON_NODE": str(usable_cpus(job, part, config)),
         "SLURM_GTIDS": "0",
         "SLURM_JOBID": job_id,
-        "SLURM_JOB_CPUS_PER_NODE": repeats(_usable(job, share, config) for share in job.alloc),
+        "SLURM_JOB_CPUS_PER_NODE": repeats(usable_cpus(job, share, config) for share in job.alloc),
         "SLURM_JOB_END_TIME": str(start + (job.time_limit or YEAR_S)),
         "SLURM_JOB_EXCLUSIVE": _EXCLUSIVE.get(spec.shape.exclusive, "NO"),
         "SLURM_JOB_GID": str(job.gid),
@@ -367,7 +367,7 @@ def job_variables(job: Job, index: int, config: Config, now: int) -> dict[str, s
             result[name] = value
     result.update(_tasks(job))
     result.update(_memory(job, config))
-    result.update(_gpus_asked(job))
+    result.update(gpus_asked(job))
     result.update(_array(job))
     return result
 
@@ -410,7 +410,7 @@ def batch_environment(
     own = job_variables(job, index, config, now)
     if components:
         # What each component asked for is told by its number alone.
-        own = {name: value for name, value in own.items() if name not in _gpus_asked(job)}
+        own = {name: value for name, value in own.items() if name not in gpus_asked(job)}
         own |= component_variables(components, config, now)
     if gpus:
         own.update(gpus)

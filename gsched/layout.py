@@ -17,6 +17,7 @@ from gsched.distribution import Distribution, arbitrary, distribute, parse_distr
 from gsched.errors import message
 from gsched.model import Job, NodeAlloc, StepNode
 from gsched.model.step import StepSpec
+from gsched.multiprog import MultiProgError, multi_prog
 from gsched.taskbind import GpuBind, StepGpus, gpu_bind_of, lowest, task_gpus, tres_per_task
 from gsched.taskcpus import task_cpus
 
@@ -210,7 +211,14 @@ class _Plan:
             chosen, tasks = self._arbitrary(candidates, ntasks)
         else:
             chosen, tasks = self._distributed(candidates, set(required), ntasks, least, most)
-        return self._shares(chosen, tasks)
+        planned = self._shares(chosen, tasks)
+        if spec.multi_prog and not self.job.het_size:
+            try:
+                multi_prog(spec.multi_prog, planned.ntasks, spec.argv[0] if spec.argv else "")
+            except MultiProgError as error:
+                lines = str(error).split("\n")
+                raise StepRefused("\n".join(f"error: {line}" for line in lines)) from None
+        return planned
 
     def _arbitrary(
         self, candidates: list[_Here], ntasks: int

@@ -144,6 +144,8 @@ class StepSpec(msgspec.Struct, array_like=True, gc=False):
     #: only this task's output goes to the client, that of the others nowhere; -1: of all
     stdout_task: int = -1
     stderr_task: int = -1
+    #: how often -v was given
+    verbose: int = 0
 
 
 class StepState(enum.IntEnum):

@@ -4,7 +4,7 @@ the same shapes on a 22.05 ("-l printenv SLURM_NODEID" for each task)."""
 from __future__ import annotations
 
 import pytest
-from layout_support import config, job, part
+from layout_support import config, job
 
 from gsched.layout import Busy, Planned, StepRefused, plan_step
 from gsched.model import Job, NodeAlloc

@@ -32,6 +32,7 @@ COMMON = {
         "gpushare",
         "gres",
         "licenses",
+        "multiprog",
         "reserve",
     ),
     *("patterns", "stepenv", "taskbind", "taskcpus", "taskset", "topology"),
