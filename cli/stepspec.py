@@ -154,6 +154,7 @@ def step_spec(
     spec.unbuffered = options.unbuffered
     spec.pty = options.pty
     spec.quiet = options.quiet
+    spec.verbose = options.verbose
     spec.append = options.open_mode == "append"
     spec.export = options.export or "ALL"
     spec.task_prolog = options.task_prolog
