@@ -30,7 +30,7 @@ from sides import Row, load, process_s, report, rss_mb
 
 from gsched import __version__
 from gsched.client import Client, ControllerDown
-from gsched.config import load_config
+from gsched.config import load_config, parse_config
 from gsched.model import Gpu, JobSpec, JobState, NodeFlag, Shape
 from gsched.wire.keys import make_keys
 from gsched.wire.messages import (
@@ -79,7 +79,8 @@ class Simulated:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], name: str, port: int, keys: str):
         self.sock = dial_controller(context, "127.0.0.1", port, keys, node=name)
-        self.agent = Agent(name, "boot-" + name, "1")
+        config = parse_config({"slurm.conf": "ClusterName=agents\nSlurmctldHost=localhost\n"})
+        self.agent = Agent(name, "boot-" + name, "1", config)
         self.facts = Register(
             PROTOCOL, name, "", "", "", 0, __version__, 128, 1_000_000, gpus(name), [], 60,
             platform.machine(), "Linux",

@@ -31,13 +31,10 @@ from gsched.wire.messages import (
 )
 from gsched.wire.sockets import dial_controller
 from slurmd_compat.agent import (
-    Absent,
     Action,
     AdoptStep,
     Agent,
     CleanUp,
-    Ended,
-    Failed,
     HookDone,
     Input,
     JournalDel,
@@ -47,44 +44,35 @@ from slurmd_compat.agent import (
     KillStep,
     Linked,
     Log,
-    Lost,
     NotifyStep,
     PutIdentity,
     Record,
-    Released,
     RunHook,
     SendRegister,
     SendReport,
     SetStepLimit,
     SignalStep,
     SpawnStep,
-    Started,
     Tick,
     WriteJob,
 )
+from slurmd_compat.agent.step_words import StepAction, StepInput
 from slurmd_compat.configless import NEEDS, renew
 from slurmd_compat.grants import Grants
 from slurmd_compat.hooks import Command, Hooks, login_command, scripts
 from slurmd_compat.inventory import HealthWatch, Inventory, boot_id, cpu_load, memory_mb
 from slurmd_compat.journal import Journal
-from slurmd_compat.launcher import (
-    Launcher,
-    LaunchError,
-    Step,
-    kill_strays,
-    kill_word,
-    user_entry,
-)
+from slurmd_compat.launcher import Launcher, user_entry
 from slurmd_compat.leftovers import end_unknown
+from slurmd_compat.links import is_alive
+from slurmd_compat.scripts import Scripts
+from slurmd_compat.step_service import StepService
 
 #: ms for which an end waits for the release that usually follows at once: one report for both
 LINGER_MS = 10
 #: ms between tries to send where there is no link: the first, and the most
 RESEND_MS = 200
 RESEND_MAX_MS = 5000
-#: ms between looks at a supervisor that has begun but does not answer yet, and how often
-ADOPT_MS = 50
-ADOPT_TRIES = 100
 #: ms within which the news of a link is older than a message that went over it
 LINK_NEWS_MS = 200
 #: ms between tries to get the controller's files
@@ -134,20 +122,40 @@ class Daemon:
             node,
             boot_id(),
             f"{os.getpid()}-{time.time_ns():x}",
+            config,
             prolog=bool(config.prolog),
             epilog=bool(config.epilog),
         )
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self.hooks = Hooks(lambda fd: self.watch(fd, self._hook_ended), self.unwatch)
-        self._steps: dict[Key, Step] = {}
-        #: key -> (when to look again, looks left)
-        self._waiting: dict[Key, tuple[int, int]] = {}
-        #: key -> when a kill that has not worked is worth a word
-        self._kill_at: dict[Key, int] = {}
-        self._todo: deque[Input] = deque()
-        #: supervisors of ours whose exit status nobody has read yet
-        self._zombies: list[int] = list(children)
+        self._todo: deque[Input | StepInput] = deque()
+        self.scripts = Scripts(
+            config,
+            node,
+            self.launcher,
+            self.grants,
+            self.watch,
+            self.unwatch,
+            self._todo.append,
+            self._record,
+            self._linger,
+            now_ms,
+            log,
+        )
+        self.scripts.links.zombies += children
+        self.steps = StepService(
+            config,
+            node,
+            self.launcher,
+            self.grants,
+            self.journal,
+            self,
+            self._todo.append,
+            self._record,
+            self._post,
+            log,
+        )
         self._want_report = False
         self._want_register = False
         self._hold_until = 0
@@ -183,10 +191,15 @@ class Daemon:
 
     # -- descriptors
 
-    def watch(self, fd: int, handler: Callable[[int], None]) -> None:
-        """Calls `handler(fd)` in the loop when there is something to read."""
+    def watch(self, fd: int, handler: Callable[[int], None], *, write: bool = False) -> None:
+        """Calls `handler(fd)` in the loop when there is something to read; with `write` also when
+        there is room to write."""
         self._handlers[fd] = handler
-        self._epoll.register(fd, select.EPOLLIN)
+        self._epoll.register(fd, select.EPOLLIN | select.EPOLLOUT if write else select.EPOLLIN)
+
+    def watch_more(self, fd: int, *, write: bool) -> None:
+        """Changes whether room to write is waited for."""
+        self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT if write else select.EPOLLIN)
 
     def unwatch(self, fd: int) -> None:
         if self._handlers.pop(fd, None) is not None:
@@ -212,7 +225,15 @@ class Daemon:
         for path in self.launcher.orphans(record.key for record in records):
             self._remove_orphan(path)
         self.grants.sweep(record.key for record in records)
-        self._perform(self.agent.restore(self.journal.identity, records, now_ms()))
+        self._perform(
+            self.agent.restore(
+                self.journal.identity,
+                records,
+                now_ms(),
+                self.journal.leads(),
+                self.journal.shares(),
+            )
+        )
         self._drain()
         if records:
             self.log.info(f"{len(records)} attempts taken up from the journal")
@@ -263,13 +284,13 @@ class Daemon:
 
     def orphaned(self) -> list[int]:
         """Supervisors of this process whose exit status nobody has read yet."""
-        return [*self._zombies, *(step.pid for step in self._steps.values() if step.pid)]
+        return [*self.scripts.links.children(), *self.steps.children()]
 
     def close(self) -> None:
         """Lets go of everything; supervisors and jobs stay."""
         self.health.stop()
-        for step in self._steps.values():
-            step.sock.close()
+        self.scripts.links.close()
+        self.steps.close()
         self._dealer.disable_monitor()
         self._monitor.close(linger=0)
         self._dealer.close(linger=100)
@@ -298,13 +319,11 @@ class Daemon:
         if _readable(self._dealer) or _readable(self._monitor):
             return 0
         at = self.agent.wake_at()
-        for mark in (self.hooks.deadline(), *(when for when, _ in self._waiting.values())):
+        for mark in (self.hooks.deadline(), self.scripts.deadline(), self.steps.deadline()):
             if mark is not None:
                 at = min(at, mark)
         if self._want_report or self._want_register:
             at = min(at, max(self._hold_until, self._send_after))
-        for mark in self._kill_at.values():
-            at = min(at, mark)
         if self._fetch_at:
             at = min(at, self._fetch_at)
         return max(0, at - now)
@@ -314,25 +333,14 @@ class Daemon:
             self._fetch_at = now + FETCH_MS
             with contextlib.suppress(zmq.ZMQError):
                 self._dealer.send(encode(FetchConfig(self.node)), zmq.NOBLOCK)
-        if self._zombies:
-            self._reap()
         self.grants.on_time()
         if now >= self.agent.wake_at():
             self._todo.append(Tick())
         deadline = self.hooks.deadline()
         if deadline is not None and now >= deadline:
             self.hooks.on_time(now)
-        for key, (when, left) in list(self._waiting.items()):
-            if now >= when:
-                del self._waiting[key]
-                self._adopt(key, left - 1)
-        for key, when in list(self._kill_at.items()):
-            if now >= when:
-                del self._kill_at[key]
-                self.log.error(
-                    f"job {key.job_id}: processes are left "
-                    f"{self.config.unkillable_step_timeout} s after SIGKILL"
-                )
+        self.scripts.on_time(now)
+        self.steps.on_time(now)
 
     # -- the controller
 
@@ -361,8 +369,21 @@ class Daemon:
             if isinstance(message, ConfigFiles):
                 self._files_came(message)
                 continue
-            self._todo.append(message)
+            if not self.steps.incoming(message):
+                self._todo.append(message)
             self._drain()
+
+    def _post(self, message: Any) -> None:
+        """A word to the controller that may be lost."""
+        if self.agent.session:
+            with contextlib.suppress(zmq.ZMQError):
+                self._dealer.send(encode(message), zmq.NOBLOCK)
+
+    def _record(self, key: Key) -> Record | None:
+        return next((record for record in self.agent.held() if record.key == key), None)
+
+    def _linger(self, hold: bool) -> None:
+        self._hold_until = now_ms() + LINGER_MS if hold else 0
 
     def _send(self, now: int) -> None:
         if not (self._want_report or self._want_register):
@@ -406,7 +427,7 @@ class Daemon:
             item = self._todo.popleft()
             self._perform(self.agent.apply(item, now_ms()))
 
-    def _perform(self, actions: list[Action]) -> None:
+    def _perform(self, actions: list[Action | StepAction]) -> None:
         dead: set[Key] = set()
         for number, action in enumerate(actions):
             if dead and getattr(action, "key", None) in dead:
@@ -421,9 +442,13 @@ class Daemon:
                     text = f"could not write the job's directory: {error.strerror or error}"
                     self._todo.append(JournalFailed(action.key, text))
             else:
-                _CARRY_OUT[type(action)](self, action)
+                mine = _CARRY_OUT.get(type(action))
+                if mine is not None:
+                    mine(self, action)
+                elif not isinstance(action, Action):
+                    self.steps.carry_out(action)
 
-    def _put(self, action: JournalPut, rest: list[Action], dead: set[Key]) -> None:
+    def _put(self, action: JournalPut, rest: list[Action | StepAction], dead: set[Key]) -> None:
         try:
             self.journal.put(action.record)
         except OSError as error:
@@ -474,41 +499,8 @@ class Daemon:
         if done is not None:
             self._todo.append(done)
 
-    def _spawn(self, action: SpawnStep) -> None:
-        try:
-            step = self.launcher.spawn(action.record)
-        except LaunchError as error:
-            self._todo.append(Failed(action.key, str(error)))
-            return
-        self._follow(step)
-
-    def _adopt_step(self, action: AdoptStep) -> None:
-        self.grants.restore(action.key, action.record.launch)
-        self._adopt(action.key, ADOPT_TRIES)
-
-    def _kill_step(self, action: KillStep) -> None:
-        self._say(action.key, f"kill {kill_word(action.cause)}")
-        grace = self.config.kill_wait + self.config.unkillable_step_timeout
-        self._kill_at.setdefault(action.key, now_ms() + 1000 * grace)
-
-    def _signal_step(self, action: SignalStep) -> None:
-        if action.target == "steps":
-            return  # what the script started by itself is no step
-        target = "batch" if action.target == "batch" else "all"
-        self._say(action.key, f"signal {action.signum} {target}")
-
-    def _notify_step(self, action: NotifyStep) -> None:
-        self._say(action.key, f"notify {action.text}")
-
-    def _set_limit(self, action: SetStepLimit) -> None:
-        self._say(action.key, f"limit {action.limit_s}")
-
     def _clean_up(self, action: CleanUp) -> None:
-        step = self._steps.pop(action.key, None)
-        if step is not None:
-            self._drop(step)
-        self._waiting.pop(action.key, None)
-        self._kill_at.pop(action.key, None)
+        self.scripts.clean_up(action)
         self.grants.release(action.key, action.record.launch)
         self.launcher.remove(action.key)
 
@@ -522,134 +514,13 @@ class Daemon:
     def _report(self, action: SendReport) -> None:
         self._want_report = True
 
-    # -- supervisors
-
-    def _say(self, key: Key, command: str) -> None:
-        step = self._steps.get(key)
-        if step is not None:
-            # A supervisor that is gone is noticed by the end of its link.
-            with contextlib.suppress(OSError):
-                step.sock.send(command.encode() + b"\n")
-
-    def _follow(self, step: Step) -> None:
-        self._steps[step.key] = step
-        self.watch(step.sock.fileno(), lambda _: self._read(step))
-
-    def _drop(self, step: Step) -> None:
-        self.unwatch(step.sock.fileno())
-        step.sock.close()
-        if step.pid:
-            self._zombies.append(step.pid)
-
-    def _reap(self) -> None:
-        """Takes note of supervisors of ours that have ended, whenever they do."""
-        left = []
-        for pid in self._zombies:
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(pid, os.WNOHANG)[0] == 0:
-                    left.append(pid)
-        self._zombies = left
-
-    def _read(self, step: Step) -> None:
-        try:
-            data = step.sock.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._gone(step)
-            return
-        *lines, step.buffer = (step.buffer + data).split(b"\n")
-        for raw in lines:
-            line = raw.decode(errors="replace")
-            if not step.status.feed(line) and line.startswith("error"):
-                self.log.error(f"job {step.key.job_id}: supervisor: {line[6:]}")
-        self._tell(step)
-
-    def _tell(self, step: Step) -> None:
-        """Turns what is new in a supervisor's record into inputs."""
-        status, key = step.status, step.key
-        if status.pid and not step.told_started:
-            step.told_started = True
-            self._todo.append(Started(key))
-        setup = status.failed[1] if status.failed and status.failed[1].startswith("setup") else ""
-        if status.wstatus is not None and not step.told_ended and (not setup or status.released):
-            step.told_ended = True
-            if setup:
-                self._todo.append(Failed(key, setup.partition(": ")[2]))
-            else:
-                cause = "" if status.cause == "none" else status.cause
-                if not cause and self.grants.out_of_memory(key):
-                    cause = "oom"
-                self._todo.append(
-                    Ended(
-                        key,
-                        status.wstatus,
-                        cause,
-                        status.elapsed_ms,
-                        status.user_us // 1000,
-                        status.system_us // 1000,
-                        status.max_rss_kb,
-                    )
-                )
-                self._hold_until = now_ms() + LINGER_MS
-        if status.released:
-            self._hold_until = 0
-            self._todo.append(Released(key))
-
-    def _gone(self, step: Step) -> None:
-        """The link ended without `released`: another supervisor had begun, or this one died."""
-        self._steps.pop(step.key, None)
-        self._drop(step)
-        if step.pid and self.launcher.left(step.key) is None:
-            self._todo.append(Failed(step.key, "the supervisor could not be started"))
-        else:
-            self._adopt(step.key, ADOPT_TRIES)
-
-    def _adopt(self, key: Key, tries: int) -> None:
-        """Finds the supervisor of an attempt, or what it left."""
-        record = next((r for r in self.agent.held() if r.key == key), None)
-        if record is None:
-            return
-        step = self.launcher.adopt(key)
-        if step is not None:
-            self._follow(step)
-            if record.launch.limit_s:
-                self._say(key, f"limit {record.launch.limit_s}")
-            if record.kill:
-                self._kill_step(KillStep(key, record.kill))
-            return
-        left = self.launcher.left(key)
-        if left is None:
-            self._todo.append(Absent(key))
-            return
-        if not left.released and tries > 0 and _is_alive(left.stepd_pid):
-            self._waiting[key] = (now_ms() + ADOPT_MS, tries)
-            return
-        dead = Step(key, _NO_SOCKET)
-        dead.status = left
-        self._tell(dead)
-        if not left.released:
-            self._lost(record)
-
-    def _lost(self, record: Record) -> None:
-        killed = self.grants.kill(record.key, record.launch) + kill_strays(
-            record.job_id, self.node, self.config.path
-        )
-        self.log.error(
-            f"{record.title}: its supervisor is gone"
-            + (f"; {killed} processes were killed" if killed else "")
-        )
-        self._todo.append(Lost(record.key))
-
     def _remove_orphan(self, path: Path) -> None:
         """A directory that no attempt owns: of one that never came into the journal, or that is
         forgotten already. It holds no living supervisor, or it is left alone."""
         from slurmd_compat.stepd import read_status
 
         status = read_status(path)
-        if status is not None and not status.released and _is_alive(status.stepd_pid):
+        if status is not None and not status.released and is_alive(status.stepd_pid):
             self.log.error(f"{path} belongs to no known attempt, but its supervisor lives")
             return
         import shutil
@@ -657,18 +528,16 @@ class Daemon:
         shutil.rmtree(path, ignore_errors=True)
 
 
-_NO_SOCKET: Any = None
-
 _CARRY_OUT: dict[type, Callable[[Daemon, Any], None]] = {
     JournalDel: Daemon._journal_del,
     PutIdentity: Daemon._put_identity,
     RunHook: Daemon._run_hook,
-    SpawnStep: Daemon._spawn,
-    AdoptStep: Daemon._adopt_step,
-    KillStep: Daemon._kill_step,
-    SignalStep: Daemon._signal_step,
-    NotifyStep: Daemon._notify_step,
-    SetStepLimit: Daemon._set_limit,
+    SpawnStep: lambda daemon, action: daemon.scripts.spawn(action),
+    AdoptStep: lambda daemon, action: daemon.scripts.adopt(action),
+    KillStep: lambda daemon, action: daemon.scripts.kill(action),
+    SignalStep: lambda daemon, action: daemon.scripts.signal(action),
+    NotifyStep: lambda daemon, action: daemon.scripts.notify(action),
+    SetStepLimit: lambda daemon, action: daemon.scripts.set_limit(action),
     CleanUp: Daemon._clean_up,
     SendRegister: Daemon._register,
     SendReport: Daemon._report,
@@ -682,13 +551,3 @@ def _readable(sock: zmq.Socket[bytes]) -> bool:
 
 def _nothing(fd: int) -> None:
     """The loop asks ZeroMQ itself in every turn."""
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a living supervisor has this pid (a zombie is none)."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    return name == "stepd" and rest.split()[:1] not in (["Z"], ["X"])

@@ -11,6 +11,7 @@ from typing import Any
 from gsched import gpushare
 from gsched.config import Config
 from gsched.hostlist import compress
+from gsched.model.step import StepNode
 from gsched.wire.messages import LaunchSpec
 from slurmd_compat import binding, cgroups
 from slurmd_compat.agent import Key
@@ -112,6 +113,25 @@ class Grants:
         grant.cgroup_kill = handle.kill_dirs
         return grant
 
+    def grant_step(self, key: Key, launch: LaunchSpec, share: StepNode, step: int) -> Grant:
+        """What a step has of it: its GPUs by name, and the job's cgroups. Raises LaunchError."""
+        bitmap = self._bitmap(launch, strict=True, bits=share.alloc.gpus)
+        grant = Grant(self._variables(bitmap, launch))
+        if self._cgroups is None:
+            return grant
+        handle = self._handles.get(key)
+        if handle is None:
+            # No script runs here: the job's group is made with its first step.
+            self.grant(key, launch)
+            handle = self._handles.get(key)
+        if handle is not None:
+            # What ends a step must not end all of the job: its own processes are known otherwise.
+            grant.cgroup_procs = handle.procs_files
+        return grant
+
+    def release_step(self, key: Key, step: int) -> None:
+        """Takes back what only the step had; nothing of it runs any more."""
+
     def _memory(self, mem_mb: int) -> int:
         """cgroup.conf's view of a job's memory, MB; 0 no limit."""
         if not mem_mb:
@@ -167,11 +187,15 @@ class Grants:
             self._retry_at = time.monotonic() + RETRY_S
             self._stubborn = [handle for handle in self._stubborn if not handle.remove()]
 
-    def _bitmap(self, launch: LaunchSpec, *, strict: bool) -> int:
-        """The attempt's GPUs by their places in this node's list. LaunchError, if `strict`, for
-        one that is not to be had."""
+    def _bitmap(self, launch: LaunchSpec, *, strict: bool, bits: int = -1) -> int:
+        """The attempt's GPUs by their places in this node's list; of `bits` only, as the
+        controller numbers them. LaunchError, if `strict`, for one that is not to be had."""
         bitmap = 0
-        for uuid in launch.gpu_uuids:
+        held = launch.job.alloc[launch.node_index].gpus
+        numbers = [bit for bit in range(held.bit_length()) if held >> bit & 1]
+        for bit, uuid in zip(numbers, launch.gpu_uuids, strict=True):
+            if not bits >> bit & 1:
+                continue
             index = self._places.get(uuid)
             if index is None:
                 if strict:

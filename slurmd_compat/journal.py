@@ -12,23 +12,32 @@ import fcntl
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from slurmd_compat.agent import Identity, Key, Record
+from slurmd_compat.agent.step_words import LeadRecord, ShareRecord, StepKey
 
 _MAGIC = b"gsched-journal 1\n"
 _HEAD = struct.Struct("<II")
-_PUT, _DEL, _IDENTITY = range(3)
+_PUT, _DEL, _IDENTITY, _LEAD, _SHARE, _STEP_DEL = range(6)
 #: bytes after which the file is rewritten if most of it is of the past
 _COMPACT = 1 << 18
 _MAX_RECORD = 32 << 20
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_any = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
 _decode_record = msgspec.msgpack.Decoder(Record).decode
 _decode_key = msgspec.msgpack.Decoder(Key).decode
+_decode_lead = msgspec.msgpack.Decoder(LeadRecord).decode
+_decode_share = msgspec.msgpack.Decoder(ShareRecord).decode
+_decode_step_key = msgspec.msgpack.Decoder(StepKey).decode
 _decode_identity = msgspec.msgpack.Decoder(Identity).decode
 
 
@@ -51,6 +60,11 @@ class Journal:
             raise SpoolBusy(f"another slurmd is using {spool}") from None
         self.identity = Identity()
         self._live: dict[Key, bytes] = {}
+        #: steps led here, and shares of steps that others lead
+        self._leads: dict[StepKey, bytes] = {}
+        self._shares: dict[StepKey, bytes] = {}
+        #: bytes of all these
+        self._live_size = 0
         #: sentences about what could not be read
         self.problems: list[str] = []
         self._fd = -1
@@ -68,6 +82,24 @@ class Journal:
                 self.problems.append(f"journal: record of job {key.job_id} unreadable: {error}")
         return found
 
+    def leads(self) -> list[LeadRecord]:
+        """Steps that this node leads."""
+        return self._readable(self._leads, _decode_lead)
+
+    def shares(self) -> list[ShareRecord]:
+        """Shares of steps that other nodes lead."""
+        return self._readable(self._shares, _decode_share)
+
+    def _readable(self, held: dict[StepKey, bytes], decode: Callable[[bytes], T]) -> list[T]:
+        found = []
+        for key, raw in held.items():
+            try:
+                found.append(decode(raw))
+            except (msgspec.DecodeError, ValueError) as error:
+                name = f"step {key.job_id}.{key.step}"
+                self.problems.append(f"journal: record of {name} unreadable: {error}")
+        return found
+
     def __contains__(self, key: Key) -> bool:
         return key in self._live
 
@@ -75,13 +107,39 @@ class Journal:
         """Keeps the record in place of an older one. OSError: the older one still counts."""
         raw = _encode(record)
         self._append(_PUT, raw)
-        self._live[record.key] = raw
+        self._keep(self._live, record.key, raw)
 
     def delete(self, key: Key) -> None:
         """Forgets an attempt. OSError: it is still known."""
         if key in self._live:
             self._append(_DEL, _encode(key))
-            del self._live[key]
+            self._drop(self._live, key)
+
+    def put_lead(self, record: LeadRecord) -> None:
+        """As `put`, of a step that this node leads."""
+        raw = _encode(record)
+        self._append(_LEAD, raw)
+        self._keep(self._leads, record.key, raw)
+
+    def put_share(self, record: ShareRecord) -> None:
+        """As `put`, of a share of a step that another node leads."""
+        raw = _encode(record)
+        self._append(_SHARE, raw)
+        self._keep(self._shares, record.key, raw)
+
+    def delete_step(self, key: StepKey) -> None:
+        """Forgets a step or a share. OSError: it is still known."""
+        if key in self._leads or key in self._shares:
+            self._append(_STEP_DEL, _encode(key))
+            self._drop(self._leads, key)
+            self._drop(self._shares, key)
+
+    def _keep(self, held: dict[K, bytes], key: K, raw: bytes) -> None:
+        self._live_size += len(raw) - len(held.get(key, b""))
+        held[key] = raw
+
+    def _drop(self, held: dict[K, bytes], key: K) -> None:
+        self._live_size -= len(held.pop(key, b""))
 
     def put_identity(self, identity: Identity) -> None:
         """Keeps the clusters and their epochs. OSError: the older ones still count."""
@@ -107,7 +165,7 @@ class Journal:
                 os.ftruncate(self._fd, self._size)
             raise
         self._size += len(data)
-        if self._size > _COMPACT and self._size > 4 * sum(map(len, self._live.values())):
+        if self._size > _COMPACT and self._size > 4 * self._live_size:
             # A full disk leaves the long file, which is as good.
             with contextlib.suppress(OSError):
                 self._compact()
@@ -140,9 +198,17 @@ class Journal:
         kind, raw = _decode_any(body)
         if kind == _PUT:
             record = _decode_record(raw)
-            self._live[record.key] = bytes(raw)
+            self._keep(self._live, record.key, bytes(raw))
         elif kind == _DEL:
-            self._live.pop(_decode_key(raw), None)
+            self._drop(self._live, _decode_key(raw))
+        elif kind == _LEAD:
+            self._keep(self._leads, _decode_lead(raw).key, bytes(raw))
+        elif kind == _SHARE:
+            self._keep(self._shares, _decode_share(raw).key, bytes(raw))
+        elif kind == _STEP_DEL:
+            key = _decode_step_key(raw)
+            self._drop(self._leads, key)
+            self._drop(self._shares, key)
         elif kind == _IDENTITY:
             self.identity = _decode_identity(raw)
 
@@ -150,6 +216,8 @@ class Journal:
         """Rewrites the file to what still counts."""
         parts = [_MAGIC, _framed(_IDENTITY, _encode(self.identity))]
         parts += [_framed(_PUT, raw) for raw in self._live.values()]
+        parts += [_framed(_LEAD, raw) for raw in self._leads.values()]
+        parts += [_framed(_SHARE, raw) for raw in self._shares.values()]
         data = b"".join(parts)
         temporary = self._path.with_suffix(".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC

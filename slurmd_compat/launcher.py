@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gsched import environment, patterns
 from gsched.config import Config
@@ -26,6 +27,7 @@ from gsched.wire.paths import reachable
 from slurmd_compat import stepd
 from slurmd_compat.agent import Key, Record
 from slurmd_compat.hooks import LOGIN_FILE
+from slurmd_compat.links import Link
 from slurmd_compat.stepd import Status, encode_spec, read_status
 
 SCRIPT = "slurm_script"
@@ -72,21 +74,6 @@ class Grant:
     cgroup_procs: list[str] = field(default_factory=list)
     #: cgroups that hold the whole step
     cgroup_kill: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Step:
-    """A link to a supervisor."""
-
-    key: Key
-    sock: socket.socket
-    #: its process, if it is a child of this daemon; 0 otherwise
-    pid: int = 0
-    status: Status = field(default_factory=Status)
-    buffer: bytes = b""
-    #: what of the status the agent was told
-    told_started: bool = False
-    told_ended: bool = False
 
 
 class Launcher:
@@ -152,7 +139,7 @@ class Launcher:
 
     # -- starting
 
-    def spawn(self, record: Record) -> Step:
+    def spawn(self, record: Record) -> Link:
         """Starts the attempt's supervisor; raises LaunchError. About 1 ms."""
         key, launch = record.key, record.launch
         if not self.root and launch.job.uid not in (0, os.geteuid()):
@@ -167,59 +154,12 @@ class Launcher:
             spec = encode_spec(self._spec(record, directory, submitted, grant))
         except (OSError, ValueError) as error:
             raise LaunchError(f"could not prepare the job's start: {error}") from None
-        try:
-            # In memory: only the supervisor reads it, once, and a file is dear to make.
-            spec_fd = os.memfd_create("spec", os.MFD_CLOEXEC)
-        except OSError as error:
-            raise LaunchError(f"could not prepare the job's start: {error.strerror}") from None
-        try:
-            _write_all(spec_fd, spec)
-            os.lseek(spec_fd, 0, os.SEEK_SET)
-            return self._start(key, directory, spec_fd)
-        except OSError as error:
-            raise LaunchError(f"could not prepare the job's start: {error.strerror}") from None
-        finally:
-            os.close(spec_fd)
+        return start(self.stepd, key, directory, spec)
 
-    def _start(self, key: Key, directory: Path, spec_fd: int) -> Step:
-        ours, theirs = socket.socketpair()
-        try:
-            # A descriptor put in its own place would keep its close-on-exec flag.
-            fd = 3 if theirs.fileno() != 3 else 4
-            pid = os.posix_spawn(
-                self.stepd,
-                [self.stepd, str(directory), str(fd), "-"],
-                {"PATH": "/usr/bin:/bin", "TZ": os.environ.get("TZ", "")}
-                if "TZ" in os.environ
-                else {"PATH": "/usr/bin:/bin"},
-                file_actions=[
-                    # First: its number may be the one that the next takes.
-                    (os.POSIX_SPAWN_DUP2, spec_fd, 0),
-                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), fd),
-                ],
-                setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGCHLD),
-            )
-        except OSError as error:
-            ours.close()
-            raise LaunchError(f"could not start {self.stepd}: {error.strerror}") from None
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        return Step(key, ours, pid)
-
-    def adopt(self, key: Key) -> Step | None:
+    def adopt(self, key: Key) -> Link | None:
         """A link to the attempt's living supervisor, which tells it all again; None if there is
         none (then `read_status` says what it left)."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.connect(reachable(str(self.directory(key) / "ctl")))
-            sock.send(b"watch\n")
-        except OSError:
-            sock.close()
-            return None
-        sock.setblocking(False)
-        return Step(key, sock)
+        return join(key, self.directory(key))
 
     def left(self, key: Key) -> Status | None:
         """What a dead supervisor recorded; None if none ever began."""
@@ -266,18 +206,18 @@ class Launcher:
             ("pid_env", "SLURM_TASK_PID"),
         ]
         if self.root:
-            items.append(("groups", self._group_list(job.uid, job.gid)))
+            items.append(("groups", self.group_list(job.uid, job.gid)))
         if spec.signal_num and spec.signal_batch:
             # Without "B:" the warning is for the steps, and the batch shell does not get it.
             items.append(("warn_signal", spec.signal_num))
             items.append(("warn_before", spec.signal_before))
         items += [("cgroup_procs", path) for path in grant.cgroup_procs]
         items += [("cgroup_kill", path) for path in grant.cgroup_kill]
-        items += self._rlimits(spec.rlimits, part.mem_mb)
+        items += self.rlimits(spec.rlimits, part.mem_mb)
         items += [("env", name + b"=" + value) for name, value in variables.items()]
         return items
 
-    def _rlimits(self, wanted: dict[str, int], mem_mb: int) -> list[tuple[str, str]]:
+    def rlimits(self, wanted: dict[str, int], mem_mb: int) -> list[tuple[str, str]]:
         limits = {name.lower().removeprefix("rlimit_"): value for name, value in wanted.items()}
         if mem_mb and "rss" not in limits:
             limits["rss"] = mem_mb << 20
@@ -311,7 +251,7 @@ class Launcher:
             b"USER": name,
         }
 
-    def _group_list(self, uid: int, gid: int) -> str:
+    def group_list(self, uid: int, gid: int) -> str:
         """The user's groups as stepd takes them; asked of the system once a minute at most. Not by
         the name in the job's record: that would be a way to another's groups."""
         known = self._groups.get((uid, gid))
@@ -325,6 +265,64 @@ class Launcher:
         text = ",".join(str(group) for group in groups if group >= 0)
         self._groups[uid, gid] = (time.monotonic(), text)
         return text
+
+
+def start(program: str, key: Any, directory: Path, spec: bytes) -> Link:
+    """Starts a supervisor for what `spec` says; raises LaunchError. About 1 ms."""
+    try:
+        # In memory: only the supervisor reads it, once, and a file is dear to make.
+        spec_fd = os.memfd_create("spec", os.MFD_CLOEXEC)
+    except OSError as error:
+        raise LaunchError(f"could not prepare the job's start: {error.strerror}") from None
+    try:
+        _write_all(spec_fd, spec)
+        os.lseek(spec_fd, 0, os.SEEK_SET)
+        return _spawn(program, key, directory, spec_fd)
+    except OSError as error:
+        raise LaunchError(f"could not prepare the job's start: {error.strerror}") from None
+    finally:
+        os.close(spec_fd)
+
+
+def _spawn(program: str, key: Any, directory: Path, spec_fd: int) -> Link:
+    ours, theirs = socket.socketpair()
+    try:
+        # A descriptor put in its own place would keep its close-on-exec flag.
+        fd = 3 if theirs.fileno() != 3 else 4
+        pid = os.posix_spawn(
+            program,
+            [program, str(directory), str(fd), "-"],
+            {"PATH": "/usr/bin:/bin", "TZ": os.environ.get("TZ", "")}
+            if "TZ" in os.environ
+            else {"PATH": "/usr/bin:/bin"},
+            file_actions=[
+                # First: its number may be the one that the next takes.
+                (os.POSIX_SPAWN_DUP2, spec_fd, 0),
+                (os.POSIX_SPAWN_DUP2, theirs.fileno(), fd),
+            ],
+            setsigmask=(),
+            setsigdef=(signal.SIGPIPE, signal.SIGCHLD),
+        )
+    except OSError as error:
+        ours.close()
+        raise LaunchError(f"could not start {program}: {error.strerror}") from None
+    finally:
+        theirs.close()
+    ours.setblocking(False)
+    return Link(key, ours, pid)
+
+
+def join(key: Any, directory: Path) -> Link | None:
+    """A link to the living supervisor of a directory, which tells all again; None without one."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(reachable(str(directory / "ctl")))
+        sock.send(b"watch\n")
+    except OSError:
+        sock.close()
+        return None
+    sock.setblocking(False)
+    return Link(key, sock)
 
 
 def user_entry(uid: int) -> pwd.struct_passwd | None:

@@ -237,6 +237,7 @@ class NodeUnderTest:
         restarts: int = 0,
         user: pwd.struct_passwd | None = None,
         mem_mb: int = 2000,
+        cpus: int = 1,
         **spec: object,
     ) -> LaunchSpec:
         fields = {"name": "test", "work_dir": str(self.work), **spec}
@@ -253,7 +254,7 @@ class NodeUnderTest:
             restarts=restarts,
             time_limit=limit_s,
             start_time=int(time.time()),
-            alloc=[NodeAlloc("node1", 1, 1, mem_mb, gpus=(1 << gpus) - 1)],
+            alloc=[NodeAlloc("node1", cpus, 1, mem_mb, (1 << gpus) - 1, [(1 << cpus) - 1])],
         )
         assert self.registered is not None
         uuids = [gpu.uuid for gpu in self.registered.gpus[:gpus]]

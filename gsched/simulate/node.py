@@ -85,7 +85,8 @@ class SimNode:
         if self.agent is not None or not self.up:
             return
         self.daemons += 1
-        agent = Agent(self.name, f"boot-{self.boots}", f"{self.name}-{self.daemons}")
+        boot, nonce = f"boot-{self.boots}", f"{self.name}-{self.daemons}"
+        agent = Agent(self.name, boot, nonce, self.world.config)
         self.agent = agent
         identity = _IDENTITY.decode(self.identity)
         records = [_RECORD.decode(data) for data in self.journal.values()]

@@ -13,7 +13,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gsched.config import Config
 from gsched.environment import wants_login
+from gsched.layout import plan_step
 from gsched.model import Phase
 from gsched.wire.messages import (
     AttemptReport,
@@ -29,8 +31,18 @@ from gsched.wire.messages import (
     Reregister,
     SetLimit,
     Signal,
+    StepsKept,
     Welcome,
 )
+from slurmd_compat.agent.attempt import OVER, SPAWNED, Attempt
+from slurmd_compat.agent.invariants import check
+from slurmd_compat.agent.step_words import (
+    LeadRecord,
+    ShareRecord,
+    StepAction,
+    StepInput,
+)
+from slurmd_compat.agent.steps import Planner, Steps
 from slurmd_compat.agent.words import (
     Absent,
     Action,
@@ -71,35 +83,6 @@ REGISTER_MAX_MS = 30_000
 GAP_MS = 5_000
 
 
-#: what is known of the step's supervisor
-_NONE, _SPAWNED, _OVER = range(3)
-
-
-class _Attempt:
-    """A record with what need not survive the daemon."""
-
-    __slots__ = ("gpus", "hook", "record", "step", "whole")
-
-    def __init__(self, record: Record) -> None:
-        self.record = record
-        launch = record.launch
-        self.gpus = frozenset(launch.gpu_uuids)
-        #: whether it has its GPUs for itself alone
-        self.whole = launch.job.alloc[launch.node_index].shares == 0
-        #: hook that runs now ("" none)
-        self.hook = ""
-        self.step = _NONE
-
-    def collides(self, other: _Attempt) -> bool:
-        """Whether both cannot be on the node at once: the GPU of a share has room for others'."""
-        return (self.whole or other.whole) and not self.gpus.isdisjoint(other.gpus)
-
-    @property
-    def blocked(self) -> bool:
-        """Waits for another attempt to leave its GPUs; nothing of it was begun."""
-        return not self.record.begun and self.record.phase == Phase.PREPARING
-
-
 class Agent:
     """One node's attempts and its place in the conversation with the controller.
 
@@ -112,9 +95,11 @@ class Agent:
         node: str,
         boot_id: str,
         nonce: str,
+        config: Config,
         *,
         prolog: bool = False,
         epilog: bool = False,
+        plan: Planner = plan_step,
     ) -> None:
         self.node = node
         self.boot_id = boot_id
@@ -122,7 +107,7 @@ class Agent:
         self.prolog = prolog
         self.epilog = epilog
         self.identity = Identity()
-        self._held: dict[Key, _Attempt] = {}
+        self._held: dict[Key, Attempt] = {}
         #: accepted session; "" while unregistered
         self.session = ""
         #: session of the registration on its way
@@ -136,7 +121,17 @@ class Agent:
         self._register_wait = REGISTER_FIRST_MS
         self._report_at = 0
         self._gap_since = -1
-        self._out: list[Action] = []
+        self._out: list[Action | StepAction] = []
+        self.steps = Steps(
+            node,
+            boot_id,
+            config,
+            lambda action: self._out.append(action),
+            self._interactive_over,
+            self._steps_idle,
+            self._report_by,
+            plan,
+        )
 
     # -- what others may ask
 
@@ -151,18 +146,20 @@ class Agent:
 
     def wake_at(self) -> int:
         """Monotonic ms at which a Tick is due."""
-        if not self.session:
-            return self._register_at
-        if self._gap_since >= 0:
-            return min(self._report_at, self._gap_since + GAP_MS)
-        return self._report_at
+        mark = self._report_at if self.session else self._register_at
+        if self.session and self._gap_since >= 0:
+            mark = min(mark, self._gap_since + GAP_MS)
+        steps = self.steps.wake_at()
+        return min(mark, steps) if steps >= 0 else mark
 
     def _reports(self, cluster: str, now: int) -> list[AttemptReport]:
-        return [
-            attempt.record.report(now)
-            for key, attempt in self._held.items()
-            if key.cluster == cluster
-        ]
+        reports = []
+        for key, attempt in self._held.items():
+            if key.cluster == cluster:
+                report = attempt.record.report(now)
+                report.steps = self.steps.told(key, now)
+                reports.append(report)
+        return reports
 
     def report_message(self, now: int, cpu_load: int = -1, free_mem_mb: int = -1) -> Report:
         """The report and heartbeat of this moment."""
@@ -193,36 +190,49 @@ class Agent:
 
     # -- inputs
 
-    def restore(self, identity: Identity, records: Iterable[Record], now: int) -> list[Action]:
+    def restore(
+        self,
+        identity: Identity,
+        records: Iterable[Record],
+        now: int,
+        leads: Iterable[LeadRecord] = (),
+        shares: Iterable[ShareRecord] = (),
+    ) -> list[Action | StepAction]:
         """The state after a restart of the daemon: what the journal holds, each living step to be
         adopted. Called once, before any input."""
         self._out = []
         self.identity = identity
         self._facing = identity.cluster
-        for record in records:
-            attempt = _Attempt(record)
-            self._held[record.key] = attempt
+        known = list(records)
+        for record in known:
+            self._held[record.key] = Attempt(record)
+        self.steps.restore(leads, shares, known, now)
+        for record in known:
+            attempt = self._held[record.key]
             if record.phase == Phase.RELEASED:
                 continue
             if record.boot_id != self.boot_id:
                 # A new boot: nothing of it lives. An end that is known stays what it was.
                 record.started_ms = -1
-                attempt.step = _OVER
+                attempt.step = OVER
                 if record.phase < Phase.ENDED:
-                    self._ended(attempt, -1, "node")
-                self._let_go(attempt)
-            elif record.started_ms >= 0 and record.launch.batch:
-                attempt.step = _SPAWNED
+                    attempt.ending = (-1, "node")
+                self._settle(attempt, now)
+            elif record.started_ms >= 0 and attempt.script:
+                attempt.step = SPAWNED
                 self._out.append(AdoptStep(record.key, record))
+                if record.kill:
+                    self.steps.stop_job(record.key, record.kill, now)
             elif record.phase == Phase.ENDED or record.kill:
-                self._end_without_step(attempt)
+                self.steps.stop_job(record.key, record.kill or record.cause, now)
+                self._settle(attempt, now)
             elif record.phase == Phase.PREPARING and record.begun:
                 self._begin(attempt, now)
         self._unblock(now)
         self._register_at = now
         return self._out
 
-    def apply(self, item: Input, now: int) -> list[Action]:
+    def apply(self, item: Input | StepInput, now: int) -> list[Action | StepAction]:
         """Takes one input at monotonic ms `now`; returns what to do, in order."""
         self._out = []
         if isinstance(item, Orders):
@@ -244,6 +254,11 @@ class Agent:
             elif now >= self._register_at:
                 # Superseded, or another cluster at the same address: its welcome will tell.
                 self._offer(now)
+        elif isinstance(item, StepsKept):
+            key = Key(item.job_id, item.attempt, self.identity.cluster)
+            self.steps.kept(key, item.steps, now)
+        elif isinstance(item, StepInput):
+            self.steps.apply(item, now)
         else:
             attempt = self._held.get(item.key)
             if attempt is not None:
@@ -251,6 +266,7 @@ class Agent:
         return self._out
 
     def _tick(self, now: int) -> None:
+        self.steps.tick(now)
         if not self.session:
             if now >= self._register_at:
                 self._offer(now)
@@ -356,20 +372,20 @@ class Agent:
                 else:
                     self._put(attempt)
         elif isinstance(order, Signal):
-            if record.phase == Phase.RUNNING and attempt.step == _SPAWNED:
-                self._out.append(SignalStep(record.key, order.signum, order.target))
+            self._signal(attempt, order, now)
         elif isinstance(order, Notify):
-            if record.phase == Phase.RUNNING and attempt.step == _SPAWNED:
+            if record.phase == Phase.RUNNING and attempt.step == SPAWNED:
                 self._out.append(NotifyStep(record.key, order.text))
         elif isinstance(order, SetLimit):
             if record.phase < Phase.ENDED and record.launch.limit_s != order.limit_s:
                 record.launch.limit_s = order.limit_s
                 self._put(attempt)
-                if attempt.step == _SPAWNED:
+                if attempt.step == SPAWNED:
                     self._out.append(SetStepLimit(record.key, order.limit_s))
         elif isinstance(order, Forget):
             if record.phase == Phase.RELEASED:
                 del self._held[record.key]
+                self.steps.forget(record.key)
                 self._out.append(JournalDel(record.key))
             else:
                 self._log("warning", f"{record.title} is not released yet: not forgotten")
@@ -386,9 +402,11 @@ class Agent:
         if any(k.job_id == job.id and k.attempt > job.attempt for k in self._held):
             self._log("warning", f"job {job.id} attempt {job.attempt} is older than what is held")
             return
-        launch = msgspec.structs.replace(order.launch, script=b"", environment=b"")
+        launch = order.launch
+        if not job.spec.interactive:
+            launch = msgspec.structs.replace(launch, script=b"", environment=b"")
         record = Record(job.id, job.attempt, key.cluster, self.boot_id, launch, go=order.go)
-        attempt = _Attempt(record)
+        attempt = Attempt(record)
         self._held[key] = attempt
         if launch.batch:
             self._out.append(WriteJob(key, order.launch))
@@ -397,12 +415,12 @@ class Agent:
         else:
             self._begin(attempt, now)
 
-    def _needs_prolog(self, attempt: _Attempt) -> bool:
+    def _needs_prolog(self, attempt: Attempt) -> bool:
         launch = attempt.record.launch
         spec = launch.job.spec
         return self.prolog or (launch.batch and (spec.get_user_env or wants_login(spec.export)))
 
-    def _in_the_way(self, attempt: _Attempt) -> bool:
+    def _in_the_way(self, attempt: Attempt) -> bool:
         """Another attempt still holds one of its GPUs, or is an earlier try of the same job."""
         mine = attempt.record
         for other in self._held.values():
@@ -412,7 +430,7 @@ class Agent:
                 return True
         return False
 
-    def _begin(self, attempt: _Attempt, now: int) -> None:
+    def _begin(self, attempt: Attempt, now: int) -> None:
         attempt.record.begun = True
         if self._needs_prolog(attempt):
             attempt.hook = "prolog"
@@ -421,48 +439,105 @@ class Agent:
         else:
             self._prepared(attempt, now)
 
-    def _prepared(self, attempt: _Attempt, now: int) -> None:
+    def _prepared(self, attempt: Attempt, now: int) -> None:
         self._advance(attempt, Phase.PREPARED)
+        self.steps.ready(attempt.record)
         if attempt.record.go:
             self._start(attempt, now)
         else:
             self._put(attempt)
             self._soon(now)
 
-    def _start(self, attempt: _Attempt, now: int) -> None:
+    def _start(self, attempt: Attempt, now: int) -> None:
         record = attempt.record
         self._advance(attempt, Phase.RUNNING)
         record.started_ms = now
         self._put(attempt)
-        if record.launch.batch:
-            attempt.step = _SPAWNED
+        if attempt.script:
+            attempt.step = SPAWNED
             self._out.append(SpawnStep(record.key, record))
         self._soon(now)
+        self.steps.running(record, now)
 
-    def _kill(self, attempt: _Attempt, cause: str, now: int) -> None:
+    def _kill(self, attempt: Attempt, cause: str, now: int) -> None:
         record = attempt.record
         if record.phase == Phase.RELEASED:
             return
         if not record.kill:
             record.kill = cause or "cancelled"
             self._put(attempt)
-        if attempt.step == _SPAWNED:
+            if record.phase < Phase.RUNNING:
+                self.steps.never_ran(record, record.kill, now)
+        # The steps first: the script may wait for them.
+        self.steps.stop_job(record.key, record.kill, now)
+        if attempt.step == SPAWNED:
             self._out.append(KillStep(record.key, record.kill))
-        elif not attempt.hook:
-            self._end_without_step(attempt)
-            self._soon(now)
+        else:
+            self._settle(attempt, now)
 
-    def _end_without_step(self, attempt: _Attempt) -> None:
-        """The end of a share that has no step (any more)."""
-        if attempt.record.phase < Phase.ENDED:
-            self._ended(attempt, -1, attempt.record.kill)
+    def _signal(self, attempt: Attempt, order: Signal, now: int) -> None:
+        key = attempt.record.key
+        if attempt.record.phase != Phase.RUNNING:
+            return
+        if order.step is not None:
+            self.steps.signal_step(key, order.step, order.signum, now)
+            return
+        if order.target != "batch":
+            self.steps.signal_job(key, order.signum)
+        if attempt.step == SPAWNED:
+            self._out.append(SignalStep(key, order.signum, order.target))
+
+    # -- ends, which wait for the end of the steps
+
+    def _script_over(self, attempt: Attempt, wstatus: int, cause: str, now: int) -> None:
+        """The script has ended; what it left running of steps ends now."""
+        if attempt.ending is None and attempt.record.phase < Phase.ENDED:
+            attempt.ending = (wstatus, cause)
+            self.steps.stop_job(attempt.record.key, cause or "cancelled", now)
+        self._settle(attempt, now)
+
+    def _settle(self, attempt: Attempt, now: int) -> None:
+        """Goes on with an end as far as the steps, the script and a hook let it."""
+        record = attempt.record
+        if self.steps.busy(record.key):
+            return
+        if attempt.ending is not None and record.phase < Phase.ENDED:
+            ending, attempt.ending = attempt.ending, None
+            self._ended(attempt, *ending)
+            self._soon(now)
+        if attempt.step == SPAWNED or attempt.hook or record.phase == Phase.RELEASED:
+            return
+        if record.phase < Phase.ENDED:
+            if not record.kill:
+                return
+            self._ended(attempt, -1, record.kill)
         self._let_go(attempt)
+        self._soon(now)
+
+    def _steps_idle(self, key: Key, now: int) -> None:
+        """Nothing of an attempt's steps runs any more."""
+        attempt = self._held.get(key)
+        if attempt is not None:
+            self._settle(attempt, now)
+
+    def _interactive_over(self, key: Key, wstatus: int, cause: str, now: int) -> None:
+        """The step of srun or the shell of salloc has ended, and with it the job."""
+        attempt = self._held.get(key)
+        if attempt is None or attempt.ending is not None or attempt.record.phase >= Phase.ENDED:
+            return
+        record = attempt.record
+        record.elapsed_ms = max(0, now - record.started_ms)
+        self._script_over(attempt, wstatus, record.kill or cause, now)
+
+    def _report_by(self, when: int) -> None:
+        if self.session:
+            self._report_at = min(self._report_at, when)
 
     # -- events of steps and hooks
 
     def _event(
         self,
-        attempt: _Attempt,
+        attempt: Attempt,
         item: Started | Ended | Released | Failed | Lost | Absent | HookDone | JournalFailed,
         now: int,
     ) -> None:
@@ -473,20 +548,17 @@ class Agent:
         if isinstance(item, JournalFailed):
             if record.phase < Phase.ENDED:
                 attempt.hook = ""
-                attempt.step = _OVER
+                attempt.step = OVER
                 record.begun = False
                 self._refuse(attempt, item.error, now, "disk")
             return
-        if attempt.step != _SPAWNED:
+        if attempt.step != SPAWNED:
             return
         if isinstance(item, Started):
             return
         if isinstance(item, Absent):
-            if record.phase != Phase.RUNNING:
+            if record.phase != Phase.RUNNING or record.kill:
                 self._step_over(attempt, now)
-            elif record.kill:
-                attempt.step = _OVER
-                self._end_without_step(attempt)
             else:
                 self._out.append(SpawnStep(record.key, record))
         elif isinstance(item, Ended):
@@ -496,23 +568,21 @@ class Agent:
                 record.system_ms = item.system_ms
                 record.max_rss_kb = item.max_rss_kb
                 cause = record.kill or "killed" if item.cause == "killed" else item.cause
-                self._ended(attempt, item.wstatus, cause)
+                self._script_over(attempt, item.wstatus, cause, now)
         elif isinstance(item, Failed):
             if record.phase < Phase.ENDED:
-                attempt.step = _OVER
+                attempt.step = OVER
                 self._refuse(attempt, item.error, now)
         elif isinstance(item, Lost | Released):
-            if record.phase < Phase.ENDED:
-                self._ended(attempt, -1, "node")
-            self._step_over(attempt, now)
+            attempt.step = OVER
+            self._script_over(attempt, -1, "node", now)
         self._soon(now)
 
-    def _step_over(self, attempt: _Attempt, now: int) -> None:
-        attempt.step = _OVER
-        self._let_go(attempt)
-        self._soon(now)
+    def _step_over(self, attempt: Attempt, now: int) -> None:
+        attempt.step = OVER
+        self._settle(attempt, now)
 
-    def _hook_done(self, attempt: _Attempt, item: HookDone, now: int) -> None:
+    def _hook_done(self, attempt: Attempt, item: HookDone, now: int) -> None:
         if attempt.hook != item.which:
             return
         attempt.hook = ""
@@ -522,30 +592,33 @@ class Agent:
                 self._log("error", f"epilog of {record.title}: {item.error}")
             self._released(attempt)
         elif record.kill:
-            self._end_without_step(attempt)
+            self._settle(attempt, now)
         elif item.error:
             self._refuse(attempt, item.error, now, "prolog")
         else:
             self._prepared(attempt, now)
         self._soon(now)
 
-    def _refuse(self, attempt: _Attempt, error: str, now: int, cause: str = "failed") -> None:
+    def _refuse(self, attempt: Attempt, error: str, now: int, cause: str = "failed") -> None:
         """It could not be launched: nothing of the user's ran. A `cause` other than "failed" is
         this node's fault and no job's."""
         attempt.record.error = error or "could not be launched"
+        if attempt.record.phase < Phase.RUNNING:
+            self.steps.never_ran(attempt.record, "failed", now)
         self._log("error", f"{attempt.record.title}: {attempt.record.error}")
-        self._ended(attempt, -1, cause)
-        self._let_go(attempt)
+        attempt.ending = (-1, cause)
+        self.steps.stop_job(attempt.record.key, cause, now)
+        self._settle(attempt, now)
         self._soon(now)
 
-    def _ended(self, attempt: _Attempt, wstatus: int, cause: str) -> None:
+    def _ended(self, attempt: Attempt, wstatus: int, cause: str) -> None:
         record = attempt.record
         record.wstatus = wstatus
         record.cause = cause
         self._advance(attempt, Phase.ENDED)
         self._put(attempt)
 
-    def _let_go(self, attempt: _Attempt) -> None:
+    def _let_go(self, attempt: Attempt) -> None:
         """No process is left: epilog, then released."""
         if self.epilog and attempt.record.begun:
             attempt.hook = "epilog"
@@ -553,7 +626,7 @@ class Agent:
         else:
             self._released(attempt)
 
-    def _released(self, attempt: _Attempt) -> None:
+    def _released(self, attempt: Attempt) -> None:
         record = attempt.record
         self._out.append(CleanUp(record.key, record))
         self._advance(attempt, Phase.RELEASED)
@@ -570,11 +643,11 @@ class Agent:
 
     # -- small things
 
-    def _advance(self, attempt: _Attempt, phase: Phase) -> None:
+    def _advance(self, attempt: Attempt, phase: Phase) -> None:
         assert phase > attempt.record.phase, f"{attempt.record.title}: back to {phase.name}"
         attempt.record.phase = phase
 
-    def _put(self, attempt: _Attempt) -> None:
+    def _put(self, attempt: Attempt) -> None:
         self._out.append(JournalPut(attempt.record.key, copy.copy(attempt.record)))
 
     def _soon(self, now: int) -> None:
@@ -589,32 +662,7 @@ class Agent:
 
     def check_invariants(self) -> None:
         """Raises AssertionError where the state contradicts itself."""
-        users: dict[str, _Attempt] = {}
-        for key, attempt in self._held.items():
-            record = attempt.record
-            assert record.key == key
-            assert not record.launch.script and not record.launch.environment
-            if record.phase == Phase.RELEASED:
-                assert not attempt.hook and attempt.step != _SPAWNED
-                continue
-            if attempt.step == _SPAWNED:
-                assert record.phase in (Phase.RUNNING, Phase.ENDED) and record.go
-                assert record.launch.batch
-            if record.phase == Phase.RUNNING:
-                assert record.go
-                assert attempt.step == _SPAWNED or not record.launch.batch
-            if attempt.blocked:
-                assert not attempt.hook and attempt.step == _NONE
-            else:
-                for uuid in attempt.gpus:
-                    other = users.setdefault(uuid, attempt)
-                    alone = other is not attempt and attempt.collides(other)
-                    assert not alone, f"{uuid} is used by {other.record.key} and {key}"
-            if attempt.hook:
-                assert record.phase == (
-                    Phase.PREPARING if attempt.hook == "prolog" else Phase.ENDED
-                )
-            elif not attempt.blocked and record.phase in (Phase.PREPARING, Phase.ENDED):
-                assert attempt.step == _SPAWNED, f"{key} waits for nothing"
+        check(self._held, self.steps.busy)
+        self.steps.check_invariants()
         if self.session:
             assert self.identity.cluster and self.epoch > 0

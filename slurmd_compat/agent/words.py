@@ -7,7 +7,14 @@ from typing import NamedTuple
 import msgspec
 
 from gsched.model import Phase
-from gsched.wire.messages import AttemptReport, LaunchSpec, Orders, Reregister, Welcome
+from gsched.wire.messages import (
+    AttemptReport,
+    LaunchSpec,
+    Orders,
+    Reregister,
+    StepsKept,
+    Welcome,
+)
 
 
 class Key(NamedTuple):
@@ -148,6 +155,7 @@ Input = (
     Welcome
     | Reregister
     | Orders
+    | StepsKept
     | Tick
     | Linked
     | Started

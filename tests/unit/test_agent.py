@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from gsched.config import Config
+from gsched.config.types import Host
 from gsched.model import Job, JobSpec, NodeAlloc, Phase
 from gsched.wire.messages import (
     AttemptReport,
@@ -59,6 +61,7 @@ from slurmd_compat.agent import (
 )
 
 CLUSTER = "c-1"
+CONFIG = Config(cluster_name="c", slurmctld_host=(Host(name="localhost", addr="127.0.0.1"),))
 FACTS = Register(1, "", "", "", "", 0, "v", 8, 1000, [], [])
 
 
@@ -99,6 +102,7 @@ class World:
             "n1",
             self.boot,
             f"life{self.lives}",
+            CONFIG,
             prolog=self.hooks["prolog"],
             epilog=self.hooks["epilog"],
         )

@@ -1,0 +1,345 @@
+"""The steps of one job on the node that leads it: asked for, waited for, numbered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gsched.layout import Busy, Planned, StepRefused
+from gsched.model import Job, NodeAlloc
+from gsched.model.step import (
+    INTERACTIVE_STEP,
+    Callback,
+    Step,
+    StepSpec,
+)
+from slurmd_compat.agent.step_lead import Client, Lead
+from slurmd_compat.agent.step_words import LeadRecord, StepKey
+from slurmd_compat.agent.words import Key, Record
+
+if TYPE_CHECKING:
+    from slurmd_compat.agent.steps import Steps
+
+#: most steps of one job that wait for room, or run
+MOST_WAITING = 4096
+MOST_RUNNING = 4096
+
+
+@dataclass
+class Waiting:
+    """A request for which there is no room yet."""
+
+    spec: StepSpec
+    callback: Callback
+    environment: bytes
+    request_id: bytes
+    client: Client
+    of_job: bool = False
+
+
+class NoStep(Exception):
+    """The request is refused: srun's lines without "srun: "."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class JobSteps:
+    """All steps of one attempt, in the order of their numbers."""
+
+    def __init__(self, record: Record, steps: Steps) -> None:
+        self.record = record
+        self._steps = steps
+        self.leads: dict[int, Lead] = {}
+        self.waiting: list[Waiting] = []
+        self.next_id = 0
+        #: cause of the job's end, once it is ending: no new steps
+        self.stopping = ""
+        #: request -> number of its step (-1 it waits)
+        self.requests: dict[bytes, int] = {}
+        #: the job's warning signal was sent to its steps
+        self.warned = False
+
+    @property
+    def key(self) -> Key:
+        return self.record.key
+
+    @property
+    def job(self) -> Job:
+        return self.record.launch.job
+
+    @property
+    def components(self) -> list[Job]:
+        return self.record.launch.components or [self.job]
+
+    @property
+    def running(self) -> list[Lead]:
+        return [lead for lead in self.leads.values() if not lead.over]
+
+    # -- room
+
+    def _held(self, offset: int) -> list[NodeAlloc]:
+        """What steps that do not share hold of a component's nodes."""
+        held = [NodeAlloc(part.node, 0, 0, 0) for part in self.components[offset].alloc]
+        places = {part.node: part for part in held}
+        for lead in self.leads.values():
+            if lead.over or lead.record.spec.overlap:
+                continue
+            for share in lead.step.nodes:
+                place = places.get(share.node)
+                if place is None or share.het_offset != offset:
+                    continue
+                alloc = share.alloc
+                place.cpus += alloc.cpus
+                place.tasks += alloc.tasks
+                place.mem_mb += alloc.mem_mb
+                place.gpus |= alloc.gpus
+                place.cpu_ids |= alloc.cpu_ids
+                place.shares += alloc.shares
+        return held
+
+    def plan(self, spec: StepSpec) -> Planned:
+        """Where the step's tasks would go now. Raises Busy, StepRefused."""
+        groups = spec.het_group or [0]
+        whole: Planned | None = None
+        for offset in groups:
+            if not 0 <= offset < len(self.components):
+                raise StepRefused("fatal: Invalid --het-group")
+            job = self.components[offset]
+            part = self._steps.plan(spec, job, self._held(offset), self._steps.config)
+            for share in part.nodes:
+                share.het_offset = offset
+            whole = part if whole is None else _joined(whole, part)
+        assert whole is not None
+        return whole
+
+    # -- requests
+
+    def create(
+        self,
+        spec: StepSpec,
+        callback: Callback,
+        environment: bytes,
+        request_id: bytes,
+        now: int,
+        client: Client | None = None,
+    ) -> int:
+        """Starts the step or lets it wait (-1). Raises NoStep. With `client` (whose connection
+        stands) it is the step of a job that is there for it."""
+        number = self.requests.get(request_id) if request_id else None
+        if number is not None:
+            return number
+        if self.stopping:
+            raise NoStep(
+                f"error: Unable to create step for job {spec.job_id}: "
+                "Job/step already completing or completed",
+                "ESLURM_ALREADY_DONE",
+            )
+        try:
+            if len(self.running) >= MOST_RUNNING:
+                raise Busy
+            planned = self.plan(spec)
+        except StepRefused as refused:
+            raise NoStep(str(refused), refused.code) from None
+        except Busy as busy:
+            if spec.immediate >= 0 or len(self.waiting) >= MOST_WAITING:
+                raise NoStep(
+                    f"error: Unable to create step for job {spec.job_id}: {busy}",
+                    "ESLURM_NODES_BUSY",
+                ) from None
+            waiting = Waiting(
+                spec,
+                callback,
+                environment,
+                request_id,
+                client or self._steps.clients.new(callback, main=True),
+                client is not None,
+            )
+            self._steps.clients.own(waiting.client, waiting, self)
+            if client is None:
+                self._steps.clients.call(waiting.client)
+            self.waiting.append(waiting)
+            if request_id:
+                self.requests[request_id] = -1
+            if not spec.quiet:
+                self._steps.clients.say(
+                    waiting.client,
+                    f"{spec.program}: Job {spec.job_id} step creation temporarily disabled, "
+                    f"retrying ({busy})",
+                )
+            return -1
+        return self._start(
+            Waiting(
+                spec,
+                callback,
+                environment,
+                request_id,
+                client or self._steps.clients.new(callback, main=True),
+                client is not None,
+            ),
+            planned,
+            now,
+            call=client is None,
+        )
+
+    def _start(self, waiting: Waiting, planned: Planned, now: int, *, call: bool) -> int:
+        spec = waiting.spec
+        if spec.origin == "salloc":
+            number = INTERACTIVE_STEP
+        else:
+            number = self.next_id
+            self.next_id += 1
+        key = StepKey(*self.key, number)
+        limit = spec.time_limit or 0
+        step = Step(
+            self.job.id,
+            self.job.attempt,
+            number,
+            spec.name,
+            planned.ntasks,
+            planned.nodes,
+            planned.cpus_per_task,
+            submit_line=spec.submit_line,
+            cwd=spec.cwd,
+            layout=planned.layout,
+            time_limit=limit,
+        )
+        record = LeadRecord(
+            key,
+            step,
+            spec,
+            waiting.callback,
+            waiting.environment,
+            planned.task_cpus,
+            planned.task_gpus,
+            started_ms=now,
+            of_job=waiting.of_job,
+            request_id=waiting.request_id,
+        )
+        lead = self._add(record)
+        if waiting.request_id:
+            self.requests[waiting.request_id] = number
+        lead.put()
+        self._steps.clients.own(waiting.client, lead, self)
+        lead.join(waiting.client, call=call)
+        if not call and not waiting.of_job and not spec.quiet:
+            lead.say(f"Step created for {lead.name}")
+        for warning in planned.warnings:
+            lead.say(f"warning: {warning}")
+        lead.launch(now)
+        self._steps.report_soon(now)
+        return number
+
+    def _add(self, record: LeadRecord) -> Lead:
+        lead = Lead(
+            record,
+            self._steps.node,
+            self._steps.rules,
+            self._steps.emit,
+            self._steps.shares,
+            self.components,
+            self._finished,
+        )
+        self.leads[record.key.step] = lead
+        return lead
+
+    def restore(self, record: LeadRecord) -> Lead:
+        """A step from the journal."""
+        lead = self._add(record)
+        self.next_id = max(self.next_id, record.key.step + 1)
+        if record.request_id:
+            self.requests[record.request_id] = record.key.step
+        return lead
+
+    def _finished(self, lead: Lead, now: int) -> None:
+        for index, part in enumerate(lead.step.nodes):
+            if part.node == self._steps.node:
+                self._steps.shares.known(lead.share_key(index))
+        self._steps.lead_finished(self, lead, now)
+        self.retry(now)
+
+    def retry(self, now: int) -> None:
+        """Something has come free: whoever waits is tried again, in the order of asking."""
+        for waiting in list(self.waiting):
+            if self.stopping or waiting not in self.waiting:
+                return
+            try:
+                planned = self.plan(waiting.spec)
+            except Busy:
+                continue
+            except StepRefused as refused:
+                self.waiting.remove(waiting)
+                self._turn_away(waiting, str(refused))
+                continue
+            self.waiting.remove(waiting)
+            self._start(waiting, planned, now, call=False)
+
+    def _turn_away(self, waiting: Waiting, message: str) -> None:
+        self.requests.pop(waiting.request_id, None)
+        clients = self._steps.clients
+        for line in message.split("\n"):
+            clients.say(waiting.client, f"{waiting.spec.program}: {line}")
+        clients.exit(waiting.client, 1)
+
+    def gave_up(self, waiting: Waiting) -> None:
+        """Its client has gone while it waited."""
+        if waiting in self.waiting:
+            self.waiting.remove(waiting)
+            self.requests.pop(waiting.request_id, None)
+
+    def signalled(self, waiting: Waiting, signum: int) -> None:
+        """A signal of a client whose step waits: srun gives up."""
+        if signum not in (1, 2, 3, 14, 15) or waiting not in self.waiting:
+            return
+        self.waiting.remove(waiting)
+        self._turn_away(waiting, "Cancelled pending job step with signal " + str(signum))
+
+    # -- the job's end
+
+    def stop(self, cause: str, now: int) -> None:
+        """No new steps; those that are there end."""
+        if not self.stopping:
+            self.stopping = cause or "cancelled"
+        waiting, self.waiting = self.waiting, []
+        for one in waiting:
+            self._turn_away(
+                one,
+                f"error: Unable to create step for job {one.spec.job_id}: "
+                "Job/step already completing or completed",
+            )
+        for lead in self.running:
+            if not lead.stopping:
+                lead.abort(_step_cause(self.stopping), 0, now)
+
+    def forget_one(self, lead: Lead) -> None:
+        """Controller and client know all of it: only the highest number is still of use."""
+        highest = max(self.leads)
+        if lead.record.told and lead.key.step != highest:
+            self.drop(lead)
+
+    def drop(self, lead: Lead) -> None:
+        del self.leads[lead.key.step]
+        self.requests.pop(lead.record.request_id, None)
+        self._steps.drop_lead(lead.key)
+
+
+def _step_cause(cause: str) -> str:
+    """What a step's supervisors are told of a job's end."""
+    return cause if cause in ("timeout", "preempted", "requeue", "node", "oom") else "cancelled"
+
+
+def _joined(first: Planned, second: Planned) -> Planned:
+    """Two components' parts of one step: the tasks of the second are numbered on."""
+    for share in second.nodes:
+        share.tasks = [task + first.ntasks for task in share.tasks]
+    return Planned(
+        nodes=[*first.nodes, *second.nodes],
+        ntasks=first.ntasks + second.ntasks,
+        cpus_per_task=max(first.cpus_per_task, second.cpus_per_task),
+        warnings=[*first.warnings, *second.warnings],
+        task_cpus=[*first.task_cpus, *second.task_cpus],
+        task_gpus=[*first.task_gpus, *second.task_gpus],
+        layout=first.layout,
+    )

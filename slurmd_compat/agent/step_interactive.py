@@ -1,0 +1,218 @@
+"""Jobs of srun and salloc: no script runs, the node calls back whoever asked for the job.
+
+With srun the job is its one step; with salloc it lasts until the client's shell has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gsched import environment
+from gsched.config import Config
+from gsched.hostlist import compress
+from gsched.model import Job
+from gsched.wire.messages import BadMessage, decode
+from gsched.wire.steps import Interactive
+from slurmd_compat.agent import step_text
+from slurmd_compat.agent.step_create import JobSteps, NoStep
+from slurmd_compat.agent.step_lead import Client, Lead
+from slurmd_compat.agent.words import Record
+
+if TYPE_CHECKING:
+    from slurmd_compat.agent.steps import Steps
+
+#: ms for which a client is called again after a restart: it waits for 30 s
+PATIENCE_MS = 25_000
+
+
+def read(record: Record) -> Interactive | None:
+    """What lies in the place of a script; None when it is not to be read."""
+    try:
+        found: Interactive = decode(Interactive, record.launch.script)
+    except BadMessage:
+        return None
+    return found
+
+
+#: what a batch script learns of its node and itself, and a shell elsewhere does not
+_OF_THE_SCRIPT = frozenset(
+    {
+        *("ENVIRONMENT", "HOSTNAME", "SLURMD_NODENAME", "SLURM_CPUS_ON_NODE", "SLURM_GTIDS"),
+        *("SLURM_LOCALID", "SLURM_NODEID", "SLURM_OOM_KILL_STEP", "SLURM_PROCID"),
+        *("SLURM_STEPID", "SLURM_STEP_ID", "SLURM_TOPOLOGY_ADDR", "SLURM_TOPOLOGY_ADDR_PATTERN"),
+        *("SLURM_JOB_END_TIME", "SLURM_JOB_START_TIME", "SLURM_JOB_SLUID", "SLURM_JOB_GID"),
+        *("SLURM_JOB_UID", "SLURM_JOB_USER", "SLURM_JOB_EXCLUSIVE", "SLURM_JOB_OVERSUBSCRIBE"),
+        *("SLURM_RESTART_COUNT", "SLURM_EXPORT_ENV"),
+    }
+)
+
+
+def shell_variables(job: Job, config: Config, components: Sequence[Job]) -> dict[str, str]:
+    """The SLURM_* variables of salloc's shell."""
+    own = environment.job_variables(job, 0, config, job.start_time)
+    if components:
+        own |= environment.component_variables(components, config, job.start_time)
+    found = {
+        name: value
+        for name, value in own.items()
+        if name.startswith("SLURM_") and name not in _OF_THE_SCRIPT
+    }
+    found["SLURM_SUBMIT_DIR"] = job.spec.work_dir
+    found["SLURM_SUBMIT_HOST"] = job.spec.alloc_node
+    return found
+
+
+class InteractiveJob:
+    """One such job on the node that leads it."""
+
+    def __init__(self, jobs: JobSteps, wire: Interactive, steps: Steps) -> None:
+        self.jobs = jobs
+        self.wire = wire
+        self._steps = steps
+        self.client: Client = steps.clients.new(wire.callback, main=True)
+        steps.clients.own(self.client, self, jobs)
+        self._revoked = False
+        self._over = False
+        #: the client has its environment, and may run what it likes
+        self._given = False
+
+    @property
+    def _salloc(self) -> bool:
+        return self.wire.step is None or self.wire.step.origin == "salloc"
+
+    @property
+    def _program(self) -> str:
+        return "salloc" if self._salloc else "srun"
+
+    def _say(self, text: str) -> None:
+        self._steps.clients.say(self.client, f"{self._program}: {text}")
+
+    # -- its life
+
+    def begin(self, now: int) -> None:
+        """The job runs: the client is called, and for srun the step is made."""
+        self._steps.clients.call(self.client)
+        job = self.jobs.job
+        if self._salloc:
+            nodes = [p.node for c in self.jobs.components for p in c.alloc]
+            self._say(f"Granted job allocation {job.id}")
+            self._say(f"Nodes {compress(list(dict.fromkeys(nodes)))} are ready for job")
+            self._give()
+        if self.wire.step is not None:
+            self._begin_step(now)
+        elif self.wire.no_shell:
+            self._steps.clients.exit(self.client, 0)
+
+    def _begin_step(self, now: int) -> None:
+        assert self.wire.step is not None
+        job = self.jobs.job
+        spec = msgspec.structs.replace(self.wire.step, job_id=job.id)
+        try:
+            self.jobs.create(
+                spec,
+                self.wire.callback,
+                self.jobs.record.launch.environment,
+                b"",
+                now,
+                self.client,
+            )
+        except NoStep as refused:
+            for line in refused.message.split("\n"):
+                self._say(line)
+            self._end(1 << 8, "", now)
+
+    def _give(self) -> None:
+        launch = self.jobs.record.launch
+        variables = shell_variables(launch.job, self._steps.config, launch.components)
+        data = b"\0".join(
+            f"{name}={value}".encode(errors="surrogateescape") for name, value in variables.items()
+        )
+        self._steps.clients.tell(self.client, "A", data)
+        self._given = True
+
+    def restore(self, now: int) -> None:
+        """After a restart of the daemon: it calls again. A step that is there has its own client,
+        which is this one."""
+        if self.wire.no_shell:
+            return
+        self._steps.clients.call(self.client, PATIENCE_MS)
+        if self.jobs.leads:
+            for lead in self.jobs.leads.values():
+                if lead.record.of_job:
+                    self._steps.clients.own(self.client, lead, self.jobs)
+                    lead.join(self.client, call=False)
+                    if lead.over:
+                        self.step_over(lead, now)
+        elif self.wire.step is None:
+            self._give()
+        else:
+            # Nothing of it came into the journal.
+            self._begin_step(now)
+
+    def never_ran(self, now: int) -> None:
+        """The job has ended before it ran."""
+        self._over = True
+        self._steps.clients.call(self.client)
+        job = self.jobs.job.id
+        if self._salloc:
+            self._say(f"Job allocation {job} has been revoked.")
+        else:
+            self._say(f"Force Terminated JobId={job}")
+            self._say(f"Job allocation {job} has been revoked")
+        self._steps.clients.exit(self.client, 1)
+
+    def step_over(self, lead: Lead, now: int) -> None:
+        """Its step has ended, and with it the job."""
+        cause = lead.record.stop if lead.record.stop in ("timeout", "node") else ""
+        if lead.step.wstatus == 0 and lead.record.stop == "cancelled" and self.jobs.stopping:
+            cause = self.jobs.stopping
+        self._end(lead.step.wstatus, cause, now)
+
+    def said(self, letter: str, data: bytes, now: int) -> None:
+        """A word of the client; those about its step are the step's."""
+        if letter == "Z" and len(data) >= 4:
+            wstatus = int.from_bytes(data[:4], "big")
+            code = step_text.exit_code(wstatus)
+            if self._revoked and wstatus & 0x7F:
+                code = 1
+            self._end(wstatus, "", now, code)
+        elif letter == "G" and data and not self._given and data[0] in (1, 2, 3, 15):
+            self._end(0, "cancelled", now, 1)
+
+    def lost(self, now: int) -> None:
+        """The client has gone: nobody wants the job any more."""
+        if not self.wire.no_shell:
+            self._end(0, "cancelled", now)
+
+    def revoke(self, cause: str, now: int) -> None:
+        """The job is ended from outside."""
+        if self._over:
+            return
+        if self._salloc and not self._revoked and not self.wire.no_shell:
+            self._revoked = True
+            job = self.jobs.job.id
+            if cause == "timeout":
+                self._say(
+                    f"Job {job} has exceeded its time limit and its allocation has been revoked."
+                )
+            else:
+                self._say(f"Job allocation {job} has been revoked.")
+            self._steps.clients.tell(self.client, "R")
+        if not self.jobs.running:
+            self._end(0, cause, now)
+
+    def _end(self, wstatus: int, cause: str, now: int, code: int | None = None) -> None:
+        """The job's end, once: durable before the client hears of it."""
+        if not self._over:
+            self._over = True
+            self._steps.job_over(self.jobs.key, wstatus, cause, now)
+        if self._revoked and code is None:
+            return  # its shell goes on, and says so when it ends
+        if self._salloc and not self._revoked and self.client.alive and not self.client.told:
+            self._say(f"Relinquishing job allocation {self.jobs.job.id}")
+        self._steps.clients.exit(
+            self.client, step_text.exit_code(wstatus) if code is None else code
+        )

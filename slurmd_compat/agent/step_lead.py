@@ -1,0 +1,646 @@
+"""A step on the node that leads it: launched, gathered from all its nodes, told to its client.
+
+The sentences and exit codes are srun's own. What the client is told goes over its control
+connection (docs/design.md, section 7).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from gsched.model import Job
+from gsched.model.job import Usage
+from gsched.model.step import Callback, Step, StepState
+from gsched.wire.steps import LaunchStep, StepKnown, StepShare, StopStep, TaskEnd
+from slurmd_compat.agent import step_text
+from slurmd_compat.agent.step_share import Shares
+from slurmd_compat.agent.step_words import (
+    AttachClient,
+    CallClient,
+    HangUp,
+    LeadRecord,
+    PutLead,
+    SendMail,
+    StepAction,
+    StepKey,
+    TellClient,
+)
+
+#: ms for which ends of tasks are gathered into one line
+TEXT_MS = 30
+#: ms between repeated words to a node that has not answered: the first, and the most
+REPEAT_MS = 1_000
+REPEAT_MAX_MS = 10_000
+#: ms within which a second interrupt ends the step
+INTERRUPT_MS = 1_000
+#: ms after the order to end it at which a node without a word is given up: where a node is known
+#: to have failed, and beyond KillWait otherwise
+SILENT_MS = 4_000
+GIVE_UP_MS = 30_000
+
+HUP, INT, QUIT, KILL, USR1, USR2, PIPE, ALRM, TERM = 1, 2, 3, 9, 10, 12, 13, 14, 15
+CONT = 18
+
+
+class Client:
+    """A control connection, or one that is to be."""
+
+    __slots__ = ("alive", "callback", "id", "main", "told")
+
+    def __init__(self, number: int, callback: Callback, *, main: bool) -> None:
+        self.id = number
+        self.callback = callback
+        #: the step's own srun, which it does not outlive
+        self.main = main
+        self.alive = True
+        #: its exit code was sent
+        self.told = False
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the cluster's configuration says of steps."""
+
+    kill_wait: int = 30
+    #: seconds; 0 without end
+    wait_time: int = 0
+    kill_on_bad_exit: bool = False
+
+
+@dataclass
+class Place:
+    """One node of a step as the leading node sees it."""
+
+    started: set[int]
+    over: bool = False
+    #: it has said something of the step
+    heard: bool = False
+    #: since the step is to end
+    heard_stop: bool = False
+    error: str = ""
+    repeat_at: int = -1
+    wait: int = REPEAT_MS
+
+
+class Lead:
+    """One step. `finished(lead, now)` is called once nothing of it is left anywhere."""
+
+    def __init__(
+        self,
+        record: LeadRecord,
+        node: str,
+        rules: Rules,
+        emit: Callable[[StepAction], None],
+        shares: Shares,
+        components: list[Job],
+        finished: Callable[[Lead, int], None],
+    ) -> None:
+        self.record = record
+        self.node = node
+        self.rules = rules
+        self._emit = emit
+        self._shares = shares
+        self._components = components
+        self._finished = finished
+        self.places = [Place(set()) for _ in record.step.nodes]
+        self.ends: dict[int, TaskEnd] = {}
+        #: ends that the client has not been told of, by node
+        self._pending: list[tuple[int, TaskEnd]] = []
+        self._flush_at = -1
+        self.clients: list[Client] = []
+        self._first_end = -1
+        self._last_interrupt = -1
+        #: "Job step aborted" was said; no more is said of tasks after a second interrupt
+        self._aborted = False
+        self._mute = False
+        self._stop_at = -1
+        #: controller has the end (its start, while it runs) in its store
+        self.kept = False
+        self.dirty = True
+
+    # -- what it is
+
+    @property
+    def key(self) -> StepKey:
+        return self.record.key
+
+    @property
+    def step(self) -> Step:
+        return self.record.step
+
+    @property
+    def name(self) -> str:
+        return f"StepId={self.step.job_id}.{self.step.id}"
+
+    @property
+    def over(self) -> bool:
+        return self.record.ended_ms >= 0
+
+    @property
+    def stopping(self) -> bool:
+        return bool(self.record.stop)
+
+    def _wait_s(self) -> int:
+        wait = self.record.spec.wait
+        return self.rules.wait_time if wait is None else wait
+
+    def _kill_on_bad_exit(self) -> bool:
+        asked = self.record.spec.kill_on_bad_exit
+        return self.rules.kill_on_bad_exit if asked is None else asked
+
+    # -- clients
+
+    def say(self, text: str, *, info: bool = False) -> None:
+        """A line on every client's standard error, as its program says it."""
+        if info and self.record.spec.quiet:
+            return
+        line = f"{self.record.spec.program}: {text}\n".encode()
+        for client in self.clients:
+            if client.alive:
+                self._emit(TellClient(client.id, "e", line))
+
+    def join(self, client: Client, *, call: bool, patience_ms: int = 5_000) -> None:
+        """A client from now on; `call`: it is to be called first."""
+        self.clients.append(client)
+        if call:
+            self._emit(CallClient(client.id, client.callback, patience_ms))
+        if self.over:
+            self._exit(client)
+        else:
+            count = len(self.places).to_bytes(4, "big") + self.step.ntasks.to_bytes(4, "big")
+            self._emit(TellClient(client.id, "N", count))
+
+    def _exit(self, client: Client) -> None:
+        if client.alive and not client.told:
+            client.told = True
+            self._emit(TellClient(client.id, "X", bytes([self.record.exit_code])))
+            self._emit(HangUp(client.id))
+
+    def client_lost(self, client: Client, now: int) -> None:
+        if not client.alive:
+            return
+        client.alive = False
+        if client.main and not self.over:
+            self.stop("cancelled", KILL, now)
+        if self.over:
+            self._tidy()
+
+    @property
+    def told(self) -> bool:
+        """Every client that could be told of the end was, and has gone."""
+        return not any(client.alive for client in self.clients)
+
+    def _tidy(self) -> None:
+        """A record of which only the number counts takes the place of the whole one."""
+        record = self.record
+        if self.over and self.kept and self.told and not record.told:
+            record.told = True
+            small = copy.copy(record)
+            small.environment = b""
+            small.ends = []
+            small.task_cpus = []
+            small.task_gpus = []
+            small.spec = type(record.spec)(record.spec.job_id)
+            self._emit(PutLead(record.key, small))
+
+    def mark_kept(self, ended: bool) -> None:
+        """The controller has it in its store as it was told."""
+        if self.over and ended:
+            self.kept = True
+            self.dirty = False
+            self._tidy()
+        elif not self.over:
+            self.dirty = False
+
+    # -- launching
+
+    def launch(self, now: int) -> None:
+        """To all its nodes; its record (`put`) comes before."""
+        for index, share in enumerate(self.step.nodes):
+            if share.node == self.node:
+                share_key = self.share_key(index)
+                self._shares.launch(share_key, self.launch_word(index), "", self.key, now)
+            else:
+                self._send_launch(index, now)
+
+    def launch_word(self, index: int) -> LaunchStep:
+        record = self.record
+        return LaunchStep(
+            record.step,
+            record.spec,
+            index,
+            record.callback,
+            record.environment,
+            record.task_cpus[index] if record.task_cpus else [],
+            record.task_gpus[index] if record.task_gpus else [],
+            self._components if len(self._components) > 1 else [],
+        )
+
+    def share_key(self, index: int) -> StepKey:
+        """Under which the node of that place holds its share: its own component's."""
+        offset = self.step.nodes[index].het_offset
+        if not offset or offset >= len(self._components):
+            return self.key
+        job = self._components[offset]
+        return StepKey(job.id, job.attempt, self.key.cluster, self.key.step)
+
+    def _send_launch(self, index: int, now: int) -> None:
+        self._mail(index, self.launch_word(index), now)
+
+    def _mail(self, index: int, mail: LaunchStep | StopStep, now: int) -> None:
+        place = self.places[index]
+        place.repeat_at = now + place.wait
+        place.wait = min(2 * place.wait, REPEAT_MAX_MS)
+        node = self.step.nodes[index].node
+        self._emit(SendMail(self.key.job_id, self.key.attempt, node, mail))
+
+    def put(self) -> None:
+        """Its record as it is now, to the journal."""
+        self._emit(PutLead(self.key, copy.copy(self.record)))
+
+    # -- words of its nodes
+
+    def heard(self, index: int, word: StepShare, now: int) -> None:
+        """Another node says all that it knows of its share."""
+        if index >= len(self.places):
+            return
+        place = self.places[index]
+        place.heard = True
+        if self.stopping:
+            place.heard_stop = True
+        elif place.repeat_at >= 0:
+            place.repeat_at = -1
+        if not place.over and not self.over:
+            for task in word.started:
+                self.task_started(index, task, now)
+            for end in word.ended:
+                self.task_ended(index, end, now)
+            if word.released:
+                self.share_over(index, word.error, now)
+        node = self.step.nodes[index].node
+        others = [
+            p for p, part in zip(self.places, self.step.nodes, strict=True) if part.node == node
+        ]
+        if word.released and all(other.over for other in others):
+            known = StepKnown(self.step.id)
+            self._emit(SendMail(self.key.job_id, self.key.attempt, node, known))
+
+    def task_started(self, index: int, task: int, now: int) -> None:
+        self.places[index].started.add(task)
+
+    def task_ended(self, index: int, end: TaskEnd, now: int) -> None:
+        if end.task in self.ends or self.over:
+            return
+        self.ends[end.task] = end
+        if end.task not in self.record.said:
+            self._pending.append((index, end))
+            if self._flush_at < 0:
+                self._flush_at = now + TEXT_MS
+        if self._first_end < 0:
+            self._first_end = now
+        if len(self.ends) >= self.step.ntasks or self._node_done(index):
+            self.flush(now)
+
+    def _node_done(self, index: int) -> bool:
+        return all(task in self.ends for task in self.step.nodes[index].tasks)
+
+    def flush(self, now: int) -> None:
+        """Says how tasks have ended."""
+        pending, self._pending, self._flush_at = self._pending, [], -1
+        bad = [end.task for _, end in pending if end.wstatus]
+        if not bad:
+            return
+        if not self._mute:
+            by_node: dict[int, list[TaskEnd]] = {}
+            for index, end in pending:
+                by_node.setdefault(index, []).append(end)
+            for index, ends in by_node.items():
+                for line in step_text.task_ends(self.step.nodes[index].node, ends):
+                    self.say(line)
+        self.record.said = [*self.record.said, *bad]
+        if self._kill_on_bad_exit() and not self.stopping and not self._all_ended():
+            self.say(f"Terminating {self.name}", info=True)
+            self.stop("task_failure", 0, now)
+
+    def _all_ended(self) -> bool:
+        return len(self.ends) >= self.step.ntasks
+
+    def share_over(self, index: int, error: str, now: int) -> None:
+        """Nothing of the step is left on that node."""
+        place = self.places[index]
+        if place.over or self.over:
+            return
+        place.over = True
+        place.error = error
+        place.repeat_at = -1
+        self.flush(now)
+        mine = [self.ends[task] for task in self.step.nodes[index].tasks if task in self.ends]
+        self.record.over = [*self.record.over, index]
+        self.record.ends = [*self.record.ends, *mine]
+        if error and not self.stopping:
+            if not mine and not place.started:
+                node = self.step.nodes[index].node
+                self.say(f"error: Task launch for {self.name} failed on node {node}: {error}")
+                self.say(f"error: Application launch failed: {error}")
+            else:
+                self.say(f"error: Node failure on {self.step.nodes[index].node}")
+        last = all(place.over for place in self.places)
+        if not last and self.step.nodes[index].node != self.node:
+            self.put()
+        if last:
+            self._end(now)
+        elif error and not self.stopping and not self.record.spec.no_kill:
+            self.abort("node", KILL, now)
+
+    # -- the end
+
+    def abort(self, cause: str, signum: int, now: int) -> None:
+        """Ends it and says so, as srun does when it is told from outside."""
+        if self.over:
+            return
+        self._say_abort()
+        self.stop(cause, signum, now)
+
+    def _say_abort(self) -> None:
+        if not self._aborted:
+            self._aborted = True
+            wait = self.rules.kill_wait + 2
+            self.say(
+                f"Job step aborted: Waiting up to {wait} seconds for job step to finish.",
+                info=True,
+            )
+
+    def stop(self, cause: str, signum: int, now: int) -> None:
+        """Ends its tasks: `signum` KILL at once, else TERM, KillWait, KILL. Repeated until they
+        have."""
+        record = self.record
+        if self.over or (record.stop and (record.stop_signal == KILL or signum != KILL)):
+            return
+        if not record.stop:
+            record.stop = cause
+            self._stop_at = now
+        record.stop_signal = signum
+        self.put()
+        for index, place in enumerate(self.places):
+            if place.over:
+                continue
+            place.heard_stop = False
+            place.wait = REPEAT_MS
+            if self.step.nodes[index].node == self.node:
+                self._shares.stop(self.share_key(index), signum, record.stop, now)
+            else:
+                self._mail(index, StopStep(self.step.id, signum, record.stop), now)
+
+    def signal(self, signum: int, now: int) -> None:
+        """A plain signal to all its tasks."""
+        for index, place in enumerate(self.places):
+            if place.over:
+                continue
+            if self.step.nodes[index].node == self.node:
+                self._shares.stop(self.share_key(index), signum, "", now)
+            else:
+                word = StopStep(self.step.id, signum)
+                node = self.step.nodes[index].node
+                self._emit(SendMail(self.key.job_id, self.key.attempt, node, word))
+
+    def _end(self, now: int) -> None:
+        record, step = self.record, self.step
+        worst = 0
+        for end in self.ends.values():
+            if step_text.exit_code(end.wstatus) > step_text.exit_code(worst):
+                worst = end.wstatus
+        code = step_text.exit_code(worst)
+        failed = [place.error for place in self.places if place.error]
+        if failed and not code:
+            code = 1
+            worst = 1 << 8
+        step.wstatus = worst
+        step.state = self._state(worst, bool(failed))
+        self._usage()
+        record.exit_code = code
+        record.ended_ms = now
+        record.environment = b""
+        if worst & 0x7F in (KILL, TERM) and not self._aborted and not self._mute:
+            self.say(f"Force Terminated {self.name}", info=True)
+        self.dirty = True
+        self.put()
+        # What else is to be written comes before the client hears of the end.
+        self._finished(self, now)
+        for client in self.clients:
+            self._exit(client)
+        self._tidy()
+
+    def _state(self, worst: int, failed: bool) -> StepState:
+        stop = self.record.stop
+        if any(end.cause == "oom" for end in self.ends.values()):
+            return StepState.OUT_OF_MEMORY
+        if stop == "timeout":
+            return StepState.TIMEOUT
+        if stop == "node" or (failed and not stop and self.ends):
+            return StepState.NODE_FAIL
+        if stop in ("", "task_failure"):
+            if not worst:
+                return StepState.COMPLETED
+            return StepState.CANCELLED if worst & 0x7F else StepState.FAILED
+        return StepState.CANCELLED
+
+    def _usage(self) -> None:
+        """What all tasks used, and who used most memory."""
+        step = self.step
+        ends = list(self.ends.values())
+        if not ends:
+            return
+        most = max(ends, key=lambda end: end.max_rss_kb)
+        step.usage = Usage(
+            sum(end.user_ms for end in ends),
+            sum(end.system_ms for end in ends),
+            most.max_rss_kb,
+        )
+        step.max_rss_task = most.task
+        step.ave_rss_kb = sum(end.max_rss_kb for end in ends) // len(ends)
+        for share in step.nodes:
+            if most.task in share.tasks:
+                step.max_rss_node = share.node
+
+    # -- the client's signals
+
+    def said(self, client: Client, letter: str, data: bytes, now: int) -> None:
+        """A word of a client of the step."""
+        if self.over or not client.main:
+            return
+        if letter == "G" and data:
+            self._signalled(data[0], now)
+        elif letter == "B":
+            self.signal(PIPE, now)
+        elif letter == "A" and len(data) >= 4:
+            # A task has called for the end of all: with what it said.
+            text = data[4:].decode(errors="replace").strip()
+            if text:
+                self.say(f"error: {text}")
+            self.abort("task_failure", KILL, now)
+
+    def _signalled(self, signum: int, now: int) -> None:
+        if signum == INT:
+            self._interrupted(now)
+        elif signum in (TERM, HUP, QUIT):
+            if signum == QUIT:
+                self.say("Quit", info=True)
+            self.force(now)
+        elif signum == CONT:
+            self.say("got SIGCONT", info=True)
+        elif signum == PIPE:
+            self.abort("cancelled", KILL, now)
+        elif signum in (USR1, USR2):
+            self.signal(signum, now)
+
+    def force(self, now: int) -> None:
+        """TERM, HUP, QUIT of the client, or its second interrupt."""
+        self.say("forcing job termination", info=True)
+        self._say_abort()
+        self.stop("cancelled", KILL, now)
+
+    def _interrupted(self, now: int) -> None:
+        spec = self.record.spec
+        first = self._last_interrupt < 0 or now - self._last_interrupt > INTERRUPT_MS
+        self._last_interrupt = now
+        if first and not spec.quit_on_interrupt:
+            if spec.disable_status:
+                self.say(f"sending Ctrl-C to {self.name}", info=True)
+                self.signal(INT, now)
+                return
+            word = "one more within 1 sec to abort"
+            if self.stopping:
+                word = "abort already in progress"
+            self.say(f"interrupt ({word})", info=True)
+            self.say_status()
+            return
+        if not self.stopping:
+            self.say(f"sending Ctrl-C to {self.name}", info=True)
+            self.signal(INT, now)
+        self._mute = True
+        self.force(now)
+
+    def say_status(self) -> None:
+        started = set().union(*(place.started for place in self.places))
+        for line in step_text.status(self.name, self.step.ntasks, started, self.ends):
+            self.say(line, info=True)
+
+    # -- time
+
+    def _limit_at(self) -> int:
+        limit = self.record.spec.time_limit
+        return self.record.started_ms + 1000 * limit if limit and not self.stopping else -1
+
+    def _wait_at(self) -> int:
+        wait = self._wait_s()
+        if not wait or self._first_end < 0 or self.stopping or self._all_ended():
+            return -1
+        return self._first_end + 1000 * wait
+
+    def _give_up_at(self) -> int:
+        if self._stop_at < 0:
+            return -1
+        grace = SILENT_MS if self.record.stop == "node" else GIVE_UP_MS
+        if self.record.stop != "node":
+            grace += 1000 * self.rules.kill_wait
+        return self._stop_at + grace
+
+    def wake_at(self) -> int:
+        """Monotonic ms at which something is due; -1 nothing."""
+        if self.over:
+            return -1
+        marks = [self._flush_at, self._limit_at(), self._wait_at()]
+        for index, place in enumerate(self.places):
+            marks.append(place.repeat_at)
+            if not place.over and not place.heard_stop and not self._own(index):
+                marks.append(self._give_up_at())
+        return min((mark for mark in marks if mark >= 0), default=-1)
+
+    def _own(self, index: int) -> bool:
+        return self.step.nodes[index].node == self.node
+
+    def tick(self, now: int) -> None:
+        if self.over:
+            return
+        if 0 <= self._flush_at <= now:
+            self.flush(now)
+        if 0 <= self._limit_at() <= now:
+            self.abort("timeout", 0, now)
+        if 0 <= self._wait_at() <= now:
+            self.say(f"First task exited {self._wait_s()}s ago", info=True)
+            self.say_status()
+            self.say(f"Terminating {self.name}", info=True)
+            self.abort("cancelled", KILL, now)
+        for index, place in enumerate(self.places):
+            if place.over or self.over:
+                continue
+            if 0 <= place.repeat_at <= now:
+                if self.stopping:
+                    record = self.record
+                    word = StopStep(self.step.id, record.stop_signal, record.stop)
+                    self._mail(index, word, now)
+                else:
+                    self._send_launch(index, now)
+            if (
+                self.stopping
+                and not self._own(index)
+                and not place.heard_stop
+                and 0 <= self._give_up_at() <= now
+            ):
+                self.say(f"error: Node failure on {self.step.nodes[index].node}")
+                self.share_over(index, "no word from the node", now)
+
+    # -- restarts
+
+    def restore(self, rebooted: bool, now: int) -> None:
+        """After a restart of the daemon: what was over stays so, the rest is asked after."""
+        record = self.record
+        self.ends = {end.task: end for end in record.ends}
+        for index in record.over:
+            self.places[index].over = True
+        if self.over:
+            return
+        if rebooted:
+            record.stop = record.stop or "node"
+        if record.stop:
+            self._stop_at = now
+            self._aborted = True
+        for index, place in enumerate(self.places):
+            if place.over:
+                continue
+            if self._own(index):
+                if rebooted:
+                    place.over = True
+                    place.error = "the node was rebooted"
+                    record.over = [*record.over, index]
+                else:
+                    self._shares.adopt_own(self.share_key(index), self.launch_word(index), self.key)
+                    if record.stop:
+                        self._shares.stop(
+                            self.share_key(index), record.stop_signal, record.stop, now
+                        )
+            elif record.stop:
+                self._mail(index, StopStep(self.step.id, record.stop_signal, record.stop), now)
+            else:
+                self._send_launch(index, now)
+        if all(place.over for place in self.places):
+            self._end(now)
+
+    def attach(self, client: Client, task: int, stdin: bool, now: int) -> None:
+        """One more client: told as the first, followed by the supervisors."""
+        self.join(client, call=True)
+        for index in range(len(self.places)):
+            if self._own(index):
+                self._emit(AttachClient(self.share_key(index), client.callback, index, task, stdin))
+
+    def report(self, now: int) -> Step:
+        """What the controller is told of it; times are ages in ms."""
+        return msgspec.structs.replace(
+            self.step,
+            start_time=max(0, now - self.record.started_ms),
+            end_time=max(0, now - self.record.ended_ms) if self.over else 0,
+        )

@@ -1,0 +1,598 @@
+"""The steps of a node, pure: what clients, nodes and supervisors say, and what the agent asks.
+
+Beside the agent's attempts and driven with them: the same `now`, the same list of actions. The
+node that leads a job (the first one, of a heterogeneous job that of component 0) creates and
+numbers its steps; every node runs its shares.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+from gsched.config import Config
+from gsched.layout import Planned, plan_step
+from gsched.model import Job, NodeAlloc, Phase
+from gsched.model.step import Step, StepSpec
+from gsched.wire.messages import BadMessage, decode, encode
+from gsched.wire.steps import (
+    AttachStep,
+    CreateStep,
+    FromAgent,
+    LaunchStep,
+    NotTaken,
+    PassedBack,
+    PassOn,
+    StepKnown,
+    StepShare,
+    StopStep,
+    Taken,
+    ToAgent,
+)
+from slurmd_compat.agent.step_client import ClientTable
+from slurmd_compat.agent.step_create import JobSteps, NoStep, Waiting
+from slurmd_compat.agent.step_interactive import PATIENCE_MS, InteractiveJob, read
+from slurmd_compat.agent.step_lead import Lead, Rules
+from slurmd_compat.agent.step_share import Shares
+from slurmd_compat.agent.step_words import (
+    Answer,
+    Ask,
+    ClientLost,
+    ClientSaid,
+    DropStep,
+    LeadRecord,
+    MailIn,
+    SendMail,
+    ShareRecord,
+    Source,
+    StepAction,
+    StepInput,
+    StepKey,
+)
+from slurmd_compat.agent.words import Key, Record
+
+#: ms within which the controller hears of steps that began or ended
+REPORT_MS = 500
+#: most steps in one report; the rest follows when these are kept
+MOST_TOLD = 2000
+#: most requests passed on to a leading node without an answer yet, and ms until they are dropped
+MOST_PASSED = 1024
+PASSED_MS = 15_000
+
+Planner = Callable[[StepSpec, Job, Sequence[NodeAlloc], Config], Planned]
+
+
+def rules(config: Config) -> Rules:
+    """What slurm.conf says of steps."""
+
+    def number(key: str) -> int:
+        text = config.raw.get(key, "0")
+        return int(text) if text.isdigit() else 0
+
+    return Rules(config.kill_wait, number("waittime"), number("killonbadexit") > 0)
+
+
+class Steps:
+    """All steps that a node leads or has a share of.
+
+    `job_over(key, wstatus, cause, now)`: an interactive job has come to its end; `job_idle(key,
+    now)`: nothing of an attempt's steps runs any more; `report_at(ms)`: the controller is to hear
+    of something by then. Cost of an input: constant, but O(tasks of a node) for a node's word.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        boot_id: str,
+        config: Config,
+        emit: Callable[[StepAction], None],
+        job_over: Callable[[Key, int, str, int], None],
+        job_idle: Callable[[Key, int], None],
+        report_at: Callable[[int], None],
+        plan: Planner = plan_step,
+    ) -> None:
+        self.node = node
+        self.boot_id = boot_id
+        self.config = config
+        self.rules = rules(config)
+        self.emit = emit
+        self.plan = plan
+        self.job_over = job_over
+        self._job_idle = job_idle
+        self._report_at = report_at
+        self.clients = ClientTable(emit)
+        self.shares = Shares(boot_id, emit, self, self._shares_idle)
+        #: attempts that run here, and those of them that this node leads
+        self._records: dict[Key, Record] = {}
+        self._jobs: dict[Key, JobSteps] = {}
+        self._interactive: dict[Key, InteractiveJob] = {}
+        #: leads with something to tell the controller
+        self._told_later: dict[StepKey, None] = {}
+        self._tokens = itertools.count(1)
+        #: requests passed on: token -> (who asked, until when)
+        self._passed: dict[int, tuple[Source, int]] = {}
+
+    # -- what the agent asks and says
+
+    def busy(self, key: Key) -> bool:
+        """Whether something of the attempt's steps is not over yet, here or (where it is led) on
+        any node."""
+        jobs = self._jobs.get(key)
+        return self.shares.living(key) or (jobs is not None and bool(jobs.running))
+
+    def ready(self, record: Record) -> None:
+        """The node holds the attempt: shares of it may be launched here."""
+        self._records[record.key] = record
+
+    def running(self, record: Record, now: int) -> None:
+        """The attempt runs: steps may be created."""
+        self._records[record.key] = record
+        if not record.launch.batch:
+            return
+        jobs = self._jobs[record.key] = JobSteps(record, self)
+        if record.launch.job.spec.interactive:
+            wire = read(record)
+            if wire is None:
+                self.job_over(record.key, 1 << 8, "failed", now)
+                return
+            job = self._interactive[record.key] = InteractiveJob(jobs, wire, self)
+            job.begin(now)
+
+    def never_ran(self, record: Record, cause: str, now: int) -> None:
+        """An attempt ends before it ran: a client that waits for it is told."""
+        if record.launch.batch and record.launch.job.spec.interactive:
+            wire = read(record)
+            if wire is not None and not wire.no_shell:
+                InteractiveJob(JobSteps(record, self), wire, self).never_ran(now)
+
+    def stop_job(self, key: Key, cause: str, now: int) -> None:
+        """The attempt ends: so do its steps. `job_idle` follows unless nothing runs."""
+        jobs = self._jobs.get(key)
+        if jobs is not None and not jobs.stopping:
+            jobs.stop(cause, now)
+            interactive = self._interactive.get(key)
+            if interactive is not None:
+                interactive.revoke(cause, now)
+        if jobs is None:
+            self.shares.kill_job(key, cause)
+
+    def signal_job(self, key: Key, signum: int) -> None:
+        """To all shares of the attempt on this node."""
+        self.shares.signal_job(key, signum)
+
+    def signal_step(self, key: Key, step: int, signum: int, now: int) -> None:
+        """To one step, on all its nodes; 0 ends it."""
+        jobs = self._jobs.get(key)
+        lead = jobs.leads.get(step) if jobs is not None else None
+        if lead is None or lead.over:
+            return
+        if signum in (0, 9):
+            lead.abort("cancelled", 9, now)
+        else:
+            lead.signal(signum, now)
+
+    def told(self, key: Key, now: int) -> list[Step]:
+        """What the controller has not kept yet, oldest first."""
+        jobs = self._jobs.get(key)
+        if jobs is None:
+            return []
+        dirty = (lead for lead in jobs.leads.values() if lead.dirty)
+        return [lead.report(now) for lead in itertools.islice(dirty, MOST_TOLD)]
+
+    def kept(self, key: Key, steps: Iterable[tuple[int, bool]], now: int) -> None:
+        """The controller has these in its store."""
+        jobs = self._jobs.get(key)
+        if jobs is None:
+            return
+        for number, ended in steps:
+            lead = jobs.leads.get(number)
+            if lead is not None:
+                lead.mark_kept(ended)
+                jobs.forget_one(lead)
+        if any(lead.dirty for lead in jobs.leads.values()):
+            self.report_soon(now)
+
+    def forget(self, key: Key) -> None:
+        """The attempt is forgotten, and its steps with it."""
+        jobs = self._jobs.pop(key, None)
+        if jobs is not None:
+            for lead in list(jobs.leads.values()):
+                jobs.drop(lead)
+        self.shares.forget_job(key)
+        self._interactive.pop(key, None)
+        self._records.pop(key, None)
+
+    def restore(
+        self,
+        leads: Iterable[LeadRecord],
+        shares: Iterable[ShareRecord],
+        records: Iterable[Record],
+        now: int,
+    ) -> None:
+        """What the journal holds, after a restart of the daemon; before any input."""
+        rebooted = set()
+        for record in records:
+            if record.phase == Phase.RELEASED and not record.launch.batch:
+                continue
+            self._records[record.key] = record
+            if record.boot_id != self.boot_id:
+                rebooted.add(record.key)
+            if record.launch.batch and record.phase >= Phase.RUNNING:
+                self._jobs[record.key] = JobSteps(record, self)
+        for share in shares:
+            if share.key.job in self._records:
+                self.shares.restore(share, now)
+            else:
+                self.emit(DropStep(share.key))
+        found: list[Lead] = []
+        for lead_record in sorted(leads, key=lambda lead: lead.key):
+            jobs = self._jobs.get(lead_record.key.job)
+            if jobs is None:
+                self.emit(DropStep(lead_record.key))
+                continue
+            lead = jobs.restore(lead_record)
+            found.append(lead)
+            if lead_record.told:
+                lead.kept = True
+                lead.dirty = False
+            elif not lead_record.of_job:
+                client = self.clients.new(lead_record.callback, main=True)
+                self.clients.own(client, lead, jobs)
+                lead.join(client, call=True, patience_ms=PATIENCE_MS)
+        for lead in found:
+            lead.restore(lead.key.job in rebooted, now)
+        for key, jobs in self._jobs.items():
+            record = jobs.record
+            if record.phase > Phase.RUNNING or record.kill:
+                jobs.stopping = record.kill or record.cause or "cancelled"
+            if not record.launch.job.spec.interactive or record.phase != Phase.RUNNING:
+                continue
+            wire = read(record)
+            if wire is not None and key not in rebooted:
+                job = self._interactive[key] = InteractiveJob(jobs, wire, self)
+                job.restore(now)
+
+    # -- what its parts ask
+
+    def report_soon(self, now: int) -> None:
+        self._report_at(now + REPORT_MS)
+
+    def drop_lead(self, key: StepKey) -> None:
+        self.emit(DropStep(key))
+
+    def lead_finished(self, jobs: JobSteps, lead: Lead, now: int) -> None:
+        """Nothing of a step is left anywhere."""
+        self.report_soon(now)
+        interactive = self._interactive.get(jobs.key)
+        if lead.record.of_job and interactive is not None:
+            interactive.step_over(lead, now)
+        if not self.busy(jobs.key):
+            self._job_idle(jobs.key, now)
+
+    def _shares_idle(self, key: Key, now: int) -> None:
+        if not self.busy(key):
+            self._job_idle(key, now)
+
+    # the node's own shares, as Listener
+
+    def task_started(self, lead: StepKey, index: int, task: int, now: int) -> None:
+        found = self._lead(lead)
+        if found is not None:
+            found.task_started(index, task, now)
+
+    def task_ended(self, lead: StepKey, index: int, end: object, now: int) -> None:
+        found = self._lead(lead)
+        if found is not None:
+            found.task_ended(index, end, now)  # type: ignore[arg-type]
+
+    def share_over(self, lead: StepKey, index: int, error: str, now: int) -> None:
+        found = self._lead(lead)
+        if found is not None:
+            found.share_over(index, error, now)
+
+    def _lead(self, key: StepKey) -> Lead | None:
+        jobs = self._jobs.get(key.job)
+        return jobs.leads.get(key.step) if jobs is not None else None
+
+    # -- inputs
+
+    def apply(self, item: StepInput, now: int) -> None:
+        if isinstance(item, Ask):
+            self._ask(item, now)
+        elif isinstance(item, MailIn):
+            self._mail(item, now)
+        elif isinstance(item, ClientSaid | ClientLost):
+            self._client(item, now)
+        else:
+            self.shares.event(item, now)
+
+    def wake_at(self) -> int:
+        """Monotonic ms at which `tick` is due; -1: nothing is."""
+        marks = [self.shares.wake_at()]
+        for jobs in self._jobs.values():
+            marks += [lead.wake_at() for lead in jobs.running]
+            marks += [self._limit_at(jobs), self._warn_at(jobs)]
+        marks += [until for _, until in self._passed.values()]
+        return min((mark for mark in marks if mark >= 0), default=-1)
+
+    def tick(self, now: int) -> None:
+        self.shares.tick(now)
+        for jobs in list(self._jobs.values()):
+            for lead in jobs.running:
+                lead.tick(now)
+            if 0 <= self._warn_at(jobs) <= now:
+                jobs.warned = True
+                for lead in jobs.running:
+                    lead.signal(jobs.job.spec.signal_num, now)
+            if 0 <= self._limit_at(jobs) <= now:
+                self.stop_job(jobs.key, "timeout", now)
+        for token, (_, until) in list(self._passed.items()):
+            if until <= now:
+                del self._passed[token]
+
+    def _limit_at(self, jobs: JobSteps) -> int:
+        """When the job's time is over; its script's supervisor keeps the same time."""
+        record = jobs.record
+        if not record.launch.limit_s or record.started_ms < 0 or jobs.stopping:
+            return -1
+        return record.started_ms + 1000 * record.launch.limit_s
+
+    def _warn_at(self, jobs: JobSteps) -> int:
+        spec = jobs.job.spec
+        if not spec.signal_num or spec.signal_batch or jobs.warned:
+            return -1
+        limit = self._limit_at(jobs)
+        return max(0, limit - 1000 * spec.signal_before) if limit >= 0 else -1
+
+    # -- clients
+
+    def _client(self, item: ClientSaid | ClientLost, now: int) -> None:
+        found = self.clients.find(item.client)
+        if found is None:
+            return
+        client, owner, jobs = found
+        job = self._interactive.get(jobs.key) if jobs is not None else None
+        if job is not None and job.client is not client:
+            job = None
+        if isinstance(item, ClientLost):
+            self.clients.forget(item.client)
+            if isinstance(owner, Lead):
+                owner.client_lost(client, now)
+                if jobs is not None and owner.over:
+                    jobs.forget_one(owner)
+            elif isinstance(owner, Waiting) and jobs is not None:
+                jobs.gave_up(owner)
+            client.alive = False
+            if job is not None:
+                job.lost(now)
+        elif isinstance(owner, Lead) and item.letter != "Z":
+            owner.said(client, item.letter, item.data, now)
+        elif isinstance(owner, Waiting) and jobs is not None:
+            if item.letter == "G" and item.data:
+                jobs.signalled(owner, item.data[0])
+        elif job is not None:
+            job.said(item.letter, item.data, now)
+
+    # -- requests
+
+    def _find(self, job_id: int) -> Record | None:
+        """The attempt that a job number means: any component's of one job."""
+        found = None
+        for record in self._records.values():
+            job = record.launch.job
+            ids = {job.id, *(part.id for part in record.launch.components)}
+            if job_id in ids and (
+                found is None
+                or (record.launch.batch, record.attempt)
+                > (
+                    found.launch.batch,
+                    found.attempt,
+                )
+            ):
+                found = record
+        return found
+
+    def _ask(self, item: Ask, now: int) -> None:
+        answer = self._answer(item, now)
+        if answer is None:
+            return
+        source = item.source
+        if source.kind == "node":
+            word = PassedBack(source.token, encode(answer))
+            self.emit(SendMail(source.job_id, source.attempt, source.node, word))
+        else:
+            self.emit(Answer(source, answer))
+
+    def _answer(self, item: Ask, now: int) -> FromAgent | None:
+        message = item.message
+        job_id = message.spec.job_id if isinstance(message, CreateStep) else message.job_id
+        record = self._find(job_id)
+        if record is None:
+            return _not_confirmed(job_id, "Invalid job id specified", "ESLURM_INVALID_JOB_ID")
+        if item.uid not in (0, record.launch.job.uid):
+            return _not_confirmed(job_id, "Access/permission denied", "ESLURM_ACCESS_DENIED")
+        if not record.launch.batch:
+            return self._pass_on(item, record, now)
+        jobs = self._jobs.get(record.key)
+        if jobs is None or record.phase > Phase.RUNNING:
+            return NotTaken(
+                f"error: Unable to create step for job {job_id}: "
+                "Job/step already completing or completed",
+                "ESLURM_ALREADY_DONE",
+            )
+        if isinstance(message, AttachStep):
+            return self._attach(jobs, message, now)
+        try:
+            number = jobs.create(
+                message.spec, message.callback, message.environment, message.request_id, now
+            )
+        except NoStep as refused:
+            return NotTaken(refused.message, refused.code)
+        return Taken(message.request_id, number)
+
+    def _attach(self, jobs: JobSteps, message: AttachStep, now: int) -> FromAgent:
+        lead = jobs.leads.get(message.step)
+        if lead is None or lead.over:
+            return NotTaken("error: Could not get job step info: Invalid job id specified")
+        client = self.clients.new(message.callback, main=False)
+        self.clients.own(client, lead, jobs)
+        if message.layout_only:
+            self.clients.call(client)
+            for line in _layout(lead.step):
+                self.clients.tell(client, "o", f"{line}\n".encode())
+            self.clients.exit(client, 0)
+        else:
+            lead.attach(client, message.task, message.stdin, now)
+        return Taken(message.request_id, message.step)
+
+    def _pass_on(self, item: Ask, record: Record, now: int) -> FromAgent | None:
+        """To the node that leads the job."""
+        if item.source.kind == "node" or len(self._passed) >= MOST_PASSED:
+            return NotTaken("error: Unable to create step: Requested nodes are busy")
+        token = next(self._tokens)
+        self._passed[token] = (item.source, now + PASSED_MS)
+        job = record.launch.job
+        lead = next((part for part in record.launch.components if not part.het_offset), job)
+        word = PassOn(token, item.uid, item.gid, encode(item.message))
+        self.emit(SendMail(lead.id, lead.attempt, "", word))
+        return None
+
+    # -- mail
+
+    def _mail(self, item: MailIn, now: int) -> None:
+        mail = item.mail
+        if isinstance(mail, PassedBack):
+            passed = self._passed.pop(mail.token, None)
+            if passed is not None:
+                try:
+                    self.emit(Answer(passed[0], decode(FromAgent, mail.payload)))
+                except BadMessage:
+                    return
+            return
+        if isinstance(mail, PassOn):
+            self._passed_on(item, mail, now)
+            return
+        if isinstance(mail, StepShare):
+            jobs = self._led(item)
+            lead = jobs.leads.get(mail.step) if jobs is not None else None
+            if lead is not None:
+                nodes = lead.step.nodes
+                if mail.index < len(nodes) and nodes[mail.index].node == item.node:
+                    lead.heard(mail.index, mail, now)
+            elif jobs is not None and mail.released:
+                # Forgotten long ago.
+                known = StepKnown(mail.step)
+                self.emit(SendMail(item.job_id, item.attempt, item.node, known))
+            return
+        record = self._mine(item)
+        if record is None:
+            return
+        cluster = record.cluster
+        lead_key = StepKey(
+            item.job_id,
+            item.attempt,
+            cluster,
+            mail.step.id if isinstance(mail, LaunchStep) else mail.step,
+        )
+        if isinstance(mail, LaunchStep):
+            self._launch(item, mail, lead_key, now)
+        else:
+            for share in self.shares.of_step(lead_key):
+                if isinstance(mail, StopStep):
+                    self.shares.stop(share.key, mail.signum, mail.cause, now)
+                else:
+                    self.shares.known(share.key)
+
+    def _led(self, item: MailIn) -> JobSteps | None:
+        for key, jobs in self._jobs.items():
+            if (key.job_id, key.attempt) == (item.job_id, item.attempt):
+                return jobs
+        return None
+
+    def _mine(self, item: MailIn) -> Record | None:
+        """The attempt here that belongs to a leading node's job, if that node leads it."""
+        for record in self._records.values():
+            job = record.launch.job
+            parts = record.launch.components or [job]
+            first = parts[0]
+            if (first.id, first.attempt) == (item.job_id, item.attempt):
+                if first.alloc and first.alloc[0].node == item.node:
+                    return record
+        return None
+
+    def _launch(self, item: MailIn, mail: LaunchStep, lead: StepKey, now: int) -> None:
+        if mail.index >= len(mail.step.nodes):
+            return
+        part = mail.step.nodes[mail.index]
+        if part.node != self.node:
+            return
+        for record in self._records.values():
+            job = record.launch.job
+            parts = record.launch.components or [job]
+            if job.het_offset == part.het_offset and (parts[0].id, parts[0].attempt) == (
+                item.job_id,
+                item.attempt,
+            ):
+                key = StepKey(*record.key, mail.step.id)
+                if record.kill or record.phase > Phase.RUNNING:
+                    self.shares.refuse(
+                        key, mail, item.node, lead, "Job/step already completing or completed", now
+                    )
+                elif record.phase >= Phase.PREPARED:
+                    self.shares.launch(key, mail, item.node, lead, now)
+                return
+
+    def _passed_on(self, item: MailIn, mail: PassOn, now: int) -> None:
+        source = Source("node", mail.token, item.node, item.job_id, item.attempt)
+        try:
+            message = decode(ToAgent, mail.payload)
+        except BadMessage:
+            return
+        if isinstance(message, CreateStep | AttachStep):
+            self._ask(Ask(source, mail.uid, mail.gid, message), now)
+
+    # -- what must always hold
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError where the state contradicts itself."""
+        for jobs in self._jobs.values():
+            for offset, job in enumerate(jobs.components):
+                for part in job.alloc:
+                    cpus = gpus = 0
+                    for lead in jobs.running:
+                        if lead.record.spec.overlap:
+                            continue
+                        for share in lead.step.nodes:
+                            if (share.node, share.het_offset) != (part.node, offset):
+                                continue
+                            mine = share.alloc
+                            assert not cpus & mine.cpu_ids, f"{lead.name}: a CPU held twice"
+                            assert mine.shares or not gpus & mine.gpus, f"{lead.name}: a GPU twice"
+                            cpus |= mine.cpu_ids
+                            gpus |= 0 if mine.shares else mine.gpus
+            for lead in jobs.leads.values():
+                if lead.over:
+                    assert all(place.over for place in lead.places) or lead.record.told
+            assert not (jobs.stopping and jobs.waiting)
+
+
+def _not_confirmed(job_id: int, why: str, code: str) -> NotTaken:
+    text = f"error: Unable to confirm allocation for job {job_id}: {why}"
+    unknown = code == "ESLURM_INVALID_JOB_ID"
+    if unknown:
+        text += f"\nCheck SLURM_JOB_ID environment variable. Expired or invalid job {job_id}"
+    return NotTaken(text, code, unknown)
+
+
+def _layout(step: Step) -> list[str]:
+    """As sattach --layout prints it."""
+    lines = [
+        "Job step layout:",
+        f"  {step.ntasks} tasks, {len(step.nodes)} nodes "
+        f"({','.join(share.node for share in step.nodes)})",
+        "",
+    ]
+    for index, share in enumerate(step.nodes):
+        numbers = ", ".join(str(task) for task in share.tasks)
+        lines.append(f"  Node {index} ({share.node}), {len(share.tasks)} task(s): {numbers}")
+    return lines

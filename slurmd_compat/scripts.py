@@ -1,0 +1,200 @@
+"""The supervisors of batch scripts: spawned, followed, adopted; what they say, for the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gsched.config import Config
+from slurmd_compat.agent import (
+    Absent,
+    AdoptStep,
+    CleanUp,
+    Ended,
+    Failed,
+    Input,
+    Key,
+    KillStep,
+    Lost,
+    NotifyStep,
+    Record,
+    Released,
+    SetStepLimit,
+    SignalStep,
+    SpawnStep,
+    Started,
+)
+from slurmd_compat.grants import Grants
+from slurmd_compat.launcher import Launcher, LaunchError, kill_strays, kill_word
+from slurmd_compat.links import ADOPT_MS, ADOPT_TRIES, Link, Links, is_alive
+
+
+class Scripts:
+    """All that run on this node. `feed` takes inputs for the agent, `find` an attempt's record,
+    `linger(True)` asks to wait a moment for what follows an end."""
+
+    def __init__(
+        self,
+        config: Config,
+        node: str,
+        launcher: Launcher,
+        grants: Grants,
+        watch: Callable[[int, Callable[[int], None]], None],
+        unwatch: Callable[[int], None],
+        feed: Callable[[Input], None],
+        find: Callable[[Key], Record | None],
+        linger: Callable[[bool], None],
+        clock: Callable[[], int],
+        log: Any,
+    ) -> None:
+        self.config = config
+        self.node = node
+        self.launcher = launcher
+        self.grants = grants
+        self.links = Links(watch, unwatch, self._tell, self._gone, log)
+        self._feed = feed
+        self._find = find
+        self._linger = linger
+        self._clock = clock
+        self._log = log
+        #: key -> (when to look again, looks left)
+        self._waiting: dict[Key, tuple[int, int]] = {}
+        #: key -> when a kill that has not worked is worth a word
+        self._kill_at: dict[Key, int] = {}
+
+    # -- actions
+
+    def spawn(self, action: SpawnStep) -> None:
+        try:
+            link = self.launcher.spawn(action.record)
+        except LaunchError as error:
+            self._feed(Failed(action.key, str(error)))
+            return
+        self.links.follow(link)
+
+    def adopt(self, action: AdoptStep) -> None:
+        self.grants.restore(action.key, action.record.launch)
+        self._adopt(action.key, ADOPT_TRIES)
+
+    def kill(self, action: KillStep) -> None:
+        self.links.say(action.key, f"kill {kill_word(action.cause)}")
+        grace = self.config.kill_wait + self.config.unkillable_step_timeout
+        self._kill_at.setdefault(action.key, self._clock() + 1000 * grace)
+
+    def signal(self, action: SignalStep) -> None:
+        if action.target == "steps":
+            return  # what the script started by itself is no step
+        target = "batch" if action.target == "batch" else "all"
+        self.links.say(action.key, f"signal {action.signum} {target}")
+
+    def notify(self, action: NotifyStep) -> None:
+        self.links.say(action.key, f"notify {action.text}")
+
+    def set_limit(self, action: SetStepLimit) -> None:
+        self.links.say(action.key, f"limit {action.limit_s}")
+
+    def clean_up(self, action: CleanUp) -> None:
+        self.links.drop(action.key)
+        self._waiting.pop(action.key, None)
+        self._kill_at.pop(action.key, None)
+
+    # -- time
+
+    def deadline(self) -> int | None:
+        """Monotonic ms at which `on_time` has something to do."""
+        marks = [*(when for when, _ in self._waiting.values()), *self._kill_at.values()]
+        return min(marks, default=None)
+
+    def on_time(self, now: int) -> None:
+        if self.links.zombies:
+            self.links.reap()
+        for key, (when, left) in list(self._waiting.items()):
+            if now >= when:
+                del self._waiting[key]
+                self._adopt(key, left - 1)
+        for key, when in list(self._kill_at.items()):
+            if now >= when:
+                del self._kill_at[key]
+                self._log.error(
+                    f"job {key.job_id}: processes are left "
+                    f"{self.config.unkillable_step_timeout} s after SIGKILL"
+                )
+
+    # -- what they say
+
+    def _tell(self, link: Link) -> None:
+        """Turns what is new in a supervisor's record into inputs."""
+        status, key = link.status, link.key
+        if status.pid and not link.told_started:
+            link.told_started = True
+            self._feed(Started(key))
+        setup = status.failed[1] if status.failed and status.failed[1].startswith("setup") else ""
+        if status.wstatus is not None and not link.told_ended and (not setup or status.released):
+            link.told_ended = True
+            if setup:
+                self._feed(Failed(key, setup.partition(": ")[2]))
+            else:
+                cause = "" if status.cause == "none" else status.cause
+                if not cause and self.grants.out_of_memory(key):
+                    cause = "oom"
+                self._feed(
+                    Ended(
+                        key,
+                        status.wstatus,
+                        cause,
+                        status.elapsed_ms,
+                        status.user_us // 1000,
+                        status.system_us // 1000,
+                        status.max_rss_kb,
+                    )
+                )
+                self._linger(True)
+        if status.released:
+            self._linger(False)
+            self._feed(Released(key))
+
+    def _gone(self, link: Link) -> None:
+        """The link ended without `released`: another supervisor had begun, or this one died."""
+        if link.pid and self.launcher.left(link.key) is None:
+            self._feed(Failed(link.key, "the supervisor could not be started"))
+        else:
+            self._adopt(link.key, ADOPT_TRIES)
+
+    def _adopt(self, key: Key, tries: int) -> None:
+        """Finds the supervisor of an attempt, or what it left."""
+        record = self._find(key)
+        if record is None:
+            return
+        link = self.launcher.adopt(key)
+        if link is not None:
+            self.links.follow(link)
+            if record.launch.limit_s:
+                self.links.say(key, f"limit {record.launch.limit_s}")
+            if record.kill:
+                self.kill(KillStep(key, record.kill))
+            return
+        left = self.launcher.left(key)
+        if left is None:
+            self._feed(Absent(key))
+            return
+        if not left.released and tries > 0 and is_alive(left.stepd_pid):
+            self._waiting[key] = (self._clock() + ADOPT_MS, tries)
+            return
+        dead = Link(key, _NO_SOCKET)
+        dead.status = left
+        self._tell(dead)
+        if not left.released:
+            self._lost(record)
+
+    def _lost(self, record: Record) -> None:
+        killed = self.grants.kill(record.key, record.launch) + kill_strays(
+            record.job_id, self.node, self.config.path
+        )
+        self._log.error(
+            f"{record.title}: its supervisor is gone"
+            + (f"; {killed} processes were killed" if killed else "")
+        )
+        self._feed(Lost(record.key))
+
+
+_NO_SOCKET: Any = None

@@ -1,0 +1,244 @@
+"""Steps as the daemon sees them: one object that carries the agent's actions about steps out.
+
+The node's socket, the control connections to clients, mail through the controller, supervisors and
+the journal each have a module of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gsched.config import Config
+from gsched.wire.messages import (
+    AgentAnswer,
+    AgentCall,
+    BadMessage,
+    StepMail,
+    decode,
+    encode,
+)
+from gsched.wire.paths import step_socket
+from gsched.wire.steps import (
+    AttachStep,
+    Behalf,
+    CreateStep,
+    FromAgent,
+    LaunchStep,
+    Mail,
+    NotTaken,
+    StatSteps,
+    ToAgent,
+)
+from slurmd_compat.agent import Key, Record
+from slurmd_compat.agent.step_words import (
+    AdoptShare,
+    Answer,
+    Ask,
+    AttachClient,
+    CallClient,
+    CleanShare,
+    ClientLost,
+    ClientSaid,
+    DropStep,
+    HangUp,
+    KillShare,
+    MailIn,
+    PutLead,
+    PutShare,
+    SendMail,
+    ShareFailed,
+    SignalShare,
+    Source,
+    SpawnShare,
+    StepAction,
+    StepInput,
+    StepKey,
+    TellClient,
+)
+from slurmd_compat.grants import Grants
+from slurmd_compat.journal import Journal
+from slurmd_compat.launcher import Launcher
+from slurmd_compat.step_calls import ClientCalls
+from slurmd_compat.step_shares import ShareSupervisors
+from slurmd_compat.step_socket import Loop, StepSocket
+
+
+def now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class StepService:
+    """One per daemon. `feed` takes inputs for the agent, `find` an attempt's record, `post` sends
+    to the controller what may be lost."""
+
+    def __init__(
+        self,
+        config: Config,
+        node: str,
+        launcher: Launcher,
+        grants: Grants,
+        journal: Journal,
+        loop: Loop,
+        feed: Callable[[StepInput], None],
+        find: Callable[[Key], Record | None],
+        post: Callable[[Any], None],
+        log: Any,
+    ) -> None:
+        self._node = node
+        self._journal = journal
+        self._feed = feed
+        self._post = post
+        self._log = log
+        #: malformed words of others
+        self.bad = 0
+        #: steps whose record could not be written: not launched anywhere
+        self._unwritten: dict[StepKey, PutLead | PutShare] = {}
+        self.shares = ShareSupervisors(
+            config, node, launcher, grants, loop, feed, find, now_ms, log
+        )
+        addresses = {name: conf.addr for name, conf in config.nodes.items()}
+        self._calls = ClientCalls(
+            loop,
+            {"localhost": "127.0.0.1", **addresses},
+            lambda number, letter, data: feed(ClientSaid(number, letter, data)),
+            lambda number: feed(ClientLost(number)),
+            now_ms,
+            log,
+        )
+        run_dir = os.path.dirname(config.nodes[node].expand(config.slurmd_pid_file))
+        self._socket = StepSocket(
+            step_socket(run_dir, node), config.slurm_user, loop, self._local, log
+        )
+        self._carry: dict[type, Callable[[Any], None]] = {
+            Answer: self._answer,
+            SendMail: self._mail,
+            CallClient: lambda a: self._calls.call(a.client, a.callback, a.patience_ms),
+            TellClient: lambda a: self._calls.tell(a.client, a.letter, a.data),
+            HangUp: lambda a: self._calls.hang_up(a.client),
+            PutLead: self._put,
+            PutShare: self._put,
+            DropStep: self._drop,
+            SpawnShare: self._spawn,
+            AdoptShare: self.shares.adopt,
+            SignalShare: self.shares.signal,
+            KillShare: self.shares.kill,
+            CleanShare: self.shares.clean,
+            AttachClient: self._attach,
+        }
+
+    def carry_out(self, action: StepAction) -> None:
+        self._carry[type(action)](action)
+
+    def children(self) -> list[int]:
+        """Supervisors of this process whose exit status nobody has read yet."""
+        return list(self.shares.links.children())
+
+    def close(self) -> None:
+        """Lets go of everything; supervisors and clients stay."""
+        self._socket.close()
+        self._calls.close()
+        self.shares.links.close()
+
+    def deadline(self) -> int | None:
+        """Monotonic ms at which `on_time` has something to do."""
+        marks = [m for m in (self.shares.deadline(), self._calls.deadline()) if m is not None]
+        return min(marks, default=None)
+
+    def on_time(self, now: int) -> None:
+        self.shares.on_time(now)
+        self._calls.on_time(now)
+        self._socket.on_time()
+
+    # -- requests
+
+    def _local(self, number: int, uid: int, gid: int, message: Any) -> None:
+        self._ask(Source("local", number), uid, gid, message)
+
+    def _ask(self, source: Source, uid: int, gid: int, message: Any) -> None:
+        if isinstance(message, CreateStep | AttachStep):
+            self._feed(Ask(source, uid, gid, message))
+        elif isinstance(message, StatSteps):
+            self._answer(Answer(source, NotTaken("error: not known yet")))
+
+    def incoming(self, message: Any) -> bool:
+        """Takes what the controller passes on; False: it is nothing of steps."""
+        if isinstance(message, StepMail):
+            try:
+                mail = decode(Mail, message.payload)
+            except BadMessage as problem:
+                self.bad += 1
+                self._log.error(f"a word of {message.node} was not understood: {problem}")
+                return True
+            self._feed(MailIn(message.node, message.job_id, message.attempt, mail))
+            return True
+        if isinstance(message, AgentCall):
+            source = Source("call", message.token)
+            try:
+                asked: Any = decode(ToAgent, message.payload)
+                if isinstance(asked, Behalf):
+                    raise BadMessage("not a request")
+            except BadMessage as problem:
+                self.bad += 1
+                self._answer(Answer(source, NotTaken(f"error: {problem}", "EINVAL")))
+                return True
+            self._ask(source, message.uid, message.gid, asked)
+            return True
+        return False
+
+    def _answer(self, action: Answer) -> None:
+        answer: FromAgent = action.message
+        if action.source.kind == "local":
+            self._socket.answer(action.source.token, answer)
+        else:
+            self._post(AgentAnswer(action.source.token, encode(answer)))
+
+    # -- mail, journal, supervisors
+
+    def _mail(self, action: SendMail) -> None:
+        if isinstance(action.mail, LaunchStep):
+            step = action.mail.step
+            for key in [k for k in self._unwritten if k.step == step.id]:
+                if (key.job_id, key.attempt) == (action.job_id, action.attempt):
+                    self._put(self._unwritten[key])
+                    if key in self._unwritten:
+                        return  # it is repeated
+        self._post(StepMail(action.job_id, action.attempt, action.node, encode(action.mail)))
+
+    def _put(self, action: PutLead | PutShare) -> None:
+        try:
+            if isinstance(action, PutLead):
+                self._journal.put_lead(action.record)
+            else:
+                self._journal.put_share(action.record)
+        except OSError as error:
+            self._log.error(f"could not write the journal: {error.strerror or error}")
+            if isinstance(action, PutShare) or action.record.ended_ms < 0:
+                self._unwritten[action.key] = action
+        else:
+            self._unwritten.pop(action.key, None)
+
+    def _drop(self, action: DropStep) -> None:
+        self._unwritten.pop(action.key, None)
+        try:
+            self._journal.delete_step(action.key)
+        except OSError as error:
+            self._log.error(f"could not write the journal: {error.strerror or error}")
+
+    def _spawn(self, action: SpawnShare) -> None:
+        if any(
+            (key.step, key.cluster) == (action.key.step, action.key.cluster)
+            for key in self._unwritten
+        ):
+            self._feed(ShareFailed(action.key, "No space left on device"))
+            return
+        self.shares.spawn(action)
+
+    def _attach(self, action: AttachClient) -> None:
+        self.shares.links.say(
+            action.key,
+            f"attach {action.callback.host}:{action.callback.port} "
+            f"{action.callback.secret.hex()} {action.index} {action.task} {int(action.stdin)}",
+        )

@@ -1,0 +1,274 @@
+"""The supervisors of steps on this node: spawned, followed, adopted after a restart.
+
+Each lies in step.N below the job's directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gsched.config import Config
+from gsched.wire.steps import LaunchStep, TaskEnd
+from slurmd_compat import step_order as tasks
+from slurmd_compat.agent import Key, Record
+from slurmd_compat.agent.step_words import (
+    AdoptShare,
+    CleanShare,
+    KillShare,
+    ShareAbsent,
+    ShareFailed,
+    ShareReleased,
+    SignalShare,
+    SpawnShare,
+    StepInput,
+    StepKey,
+    TaskEnded,
+    TaskStarted,
+)
+from slurmd_compat.grants import Grants
+from slurmd_compat.launcher import Launcher, LaunchError, join, kill_word, start
+from slurmd_compat.links import ADOPT_MS, ADOPT_TRIES, Link, Links, is_alive
+from slurmd_compat.step_socket import Loop
+from slurmd_compat.stepd import encode_spec, read_status
+
+
+class ShareSupervisors:
+    """All of them. `feed` takes inputs for the agent, `find` the record of an attempt here."""
+
+    def __init__(
+        self,
+        config: Config,
+        node: str,
+        launcher: Launcher,
+        grants: Grants,
+        loop: Loop,
+        feed: Callable[[StepInput], None],
+        find: Callable[[Key], Record | None],
+        clock: Callable[[], int],
+        log: Any,
+    ) -> None:
+        self._config = config
+        self._node = node
+        self._launcher = launcher
+        self._grants = grants
+        self.links = Links(loop.watch, loop.unwatch, self._tell, self._gone, log)
+        self._feed = feed
+        self._find = find
+        self._clock = clock
+        self._log = log
+        self._launches: dict[StepKey, LaunchStep] = {}
+        self._waiting: dict[StepKey, tuple[int, int]] = {}
+        self._kills: dict[StepKey, str] = {}
+        self._kill_at: dict[StepKey, int] = {}
+
+    def directory(self, key: StepKey) -> Path:
+        """Its directory; step.batch and the like do not occur."""
+        return self._launcher.directory(key.job) / f"step.{key.step}"
+
+    # -- actions
+
+    def spawn(self, action: SpawnShare) -> None:
+        key = action.key
+        try:
+            link = self._start(key, action.launch)
+        except (LaunchError, OSError, ValueError) as error:
+            self._remove(key)
+            text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            self._feed(ShareFailed(key, text))
+            return
+        self._launches[key] = action.launch
+        self.links.follow(link)
+
+    def _start(self, key: StepKey, launch: LaunchStep) -> Link:
+        record = self._find(key.job)
+        if record is None:
+            raise LaunchError("the job is not here")
+        job = record.launch.job
+        root = self._launcher.root
+        if not root and job.uid not in (0, os.geteuid()):
+            raise LaunchError(
+                f"{self._node} runs jobs only for uid {os.geteuid()}, not for uid {job.uid}"
+            )
+        directory = self.directory(key)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory.parent, 0o711)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory, 0o711)
+        share = launch.step.nodes[launch.index]
+        grant = self._grants.grant_step(key.job, record.launch, share, key.step)
+        items = tasks.step_order(
+            launch,
+            job,
+            self._config,
+            self._node,
+            grant,
+            owner=(job.uid, job.gid) if root else (os.geteuid(), os.getegid()),
+            groups=self._launcher.group_list(job.uid, job.gid) if root else "",
+            rlimits=self._launcher.rlimits(launch.spec.rlimits, share.alloc.mem_mb),
+            now=int(time.time()),
+        )
+        return start(self._launcher.stepd, key, directory, encode_spec(items))
+
+    def adopt(self, action: AdoptShare) -> None:
+        self._launches[action.key] = action.launch
+        record = self._find(action.key.job)
+        if record is not None:
+            self._grants.restore(action.key.job, record.launch)
+        self._adopt(action.key, ADOPT_TRIES)
+
+    def kill(self, action: KillShare) -> None:
+        word = "kill9" if action.at_once else "kill"
+        cause = action.cause if action.cause == "task_failure" else kill_word(action.cause)
+        self._kills[action.key] = f"{word} {cause}"
+        self.links.say(action.key, self._kills[action.key])
+        grace = self._config.kill_wait + self._config.unkillable_step_timeout
+        self._kill_at.setdefault(action.key, self._clock() + 1000 * grace)
+
+    def signal(self, action: SignalShare) -> None:
+        self.links.say(action.key, f"signal {action.signum} all")
+
+    def clean(self, action: CleanShare) -> None:
+        key = action.key
+        self.links.drop(key)
+        self._launches.pop(key, None)
+        self._waiting.pop(key, None)
+        self._kills.pop(key, None)
+        self._kill_at.pop(key, None)
+        self._remove(key)
+
+    def _remove(self, key: StepKey) -> None:
+        self._grants.release_step(key.job, key.step)
+        shutil.rmtree(self.directory(key), ignore_errors=True)
+
+    # -- time
+
+    def deadline(self) -> int | None:
+        marks = [*(when for when, _ in self._waiting.values()), *self._kill_at.values()]
+        return min(marks, default=None)
+
+    def on_time(self, now: int) -> None:
+        if self.links.zombies:
+            self.links.reap()
+        for key, (when, left) in list(self._waiting.items()):
+            if now >= when:
+                del self._waiting[key]
+                self._adopt(key, left - 1)
+        for key, when in list(self._kill_at.items()):
+            if now >= when:
+                del self._kill_at[key]
+                self._log.error(
+                    f"step {key.job_id}.{key.step}: processes are left "
+                    f"{self._config.unkillable_step_timeout} s after SIGKILL"
+                )
+
+    def pids(self, key: StepKey) -> dict[int, int]:
+        """The processes of the tasks that run here: task -> pid."""
+        link = self.links.held.get(key)
+        if link is None:
+            return {}
+        found = link.status.tasks.items()
+        return {number: task.pid for number, task in found if task.wstatus is None and task.pid}
+
+    # -- what they say
+
+    def _tell(self, link: Link) -> None:
+        status, key = link.status, link.key
+        changed, link.changed = link.changed, []
+        setup = _setup(status.failed)
+        for number in changed:
+            task = status.tasks[number]
+            if task.wstatus is None:
+                self._feed(TaskStarted(key, number))
+            elif not setup:
+                self._feed(
+                    TaskEnded(
+                        key,
+                        TaskEnd(
+                            number,
+                            task.wstatus,
+                            self._cause(key, task.cause, task.wstatus),
+                            task.user_us // 1000,
+                            task.system_us // 1000,
+                            task.max_rss_kb,
+                            task.elapsed_ms,
+                        ),
+                    )
+                )
+        if status.released:
+            if setup:
+                self._feed(ShareFailed(key, setup))
+            else:
+                self._feed(ShareReleased(key))
+        elif link.told_started is False:
+            link.told_started = True
+            word = self._kills.get(key)
+            if word is not None:
+                # It was ordered before there was anybody to hear it.
+                self.links.say(key, word)
+
+    def _cause(self, key: StepKey, cause: str, wstatus: int) -> str:
+        if cause == "none" and wstatus & 0x7F == 9 and self._grants.out_of_memory(key.job):
+            return "oom"
+        return "" if cause == "none" else cause
+
+    def _gone(self, link: Link) -> None:
+        """The link ended without `released`: another supervisor had begun, or this one died."""
+        if link.status.released:
+            return
+        if link.pid and read_status(self.directory(link.key)) is None:
+            self._feed(ShareFailed(link.key, "the supervisor could not be started"))
+        else:
+            self._adopt(link.key, ADOPT_TRIES)
+
+    def _adopt(self, key: StepKey, tries: int) -> None:
+        if key not in self._launches:
+            return
+        directory = self.directory(key)
+        link = join(key, directory)
+        if link is not None:
+            self.links.follow(link)
+            if key in self._kills:
+                self.links.say(key, self._kills[key])
+            return
+        left = read_status(directory)
+        if left is None:
+            self._feed(ShareAbsent(key))
+            return
+        if not left.released and tries > 0 and is_alive(left.stepd_pid):
+            self._waiting[key] = (self._clock() + ADOPT_MS, tries)
+            return
+        dead = Link(key, _NO_SOCKET)
+        dead.status = left
+        dead.told_started = True
+        for number, task in left.tasks.items():
+            self._feed(TaskStarted(key, number))
+            if task.wstatus is not None:
+                dead.changed.append(number)
+        self._tell(dead)
+        if not left.released:
+            self._lost(key, left.tasks)
+
+    def _lost(self, key: StepKey, known: dict[int, Any]) -> None:
+        """Its supervisor is gone: what it had started ends too."""
+        for task in known.values():
+            if task.wstatus is None and task.pid:
+                with contextlib.suppress(OSError):
+                    os.killpg(task.pid, 9)
+        self._log.error(f"step {key.job_id}.{key.step}: its supervisor is gone")
+        self._feed(ShareReleased(key, lost=True))
+
+
+def _setup(failed: tuple[int, str] | None) -> str:
+    """Why nothing could be launched at all; "" something could."""
+    if failed is None or not failed[1].startswith("setup"):
+        return ""
+    return failed[1].partition(": ")[2] or "could not be launched"
+
+
+_NO_SOCKET: Any = None
