@@ -11,6 +11,7 @@ from gsched.model import Gpu
 from gsched.wire.messages import PROTOCOL, Register, Reread, ToNode, decode
 from slurmd_compat.agent import words
 from slurmd_compat.agent.machine import Agent
+from slurmd_compat.agent.step_words import StepAction
 
 if TYPE_CHECKING:
     from gsched.simulate.world import Run, World
@@ -161,7 +162,7 @@ class SimNode:
 
     # ---- actions ------------------------------------------------------------------------------
 
-    def _carry_out(self, actions: list[words.Action]) -> None:
+    def _carry_out(self, actions: list[words.Action | StepAction]) -> None:
         agent = self.agent
         assert agent is not None
         report = False
@@ -178,6 +179,8 @@ class SimNode:
                 self.identity = msgspec.msgpack.encode(action.identity)
             elif isinstance(action, words.Log):
                 self.world.note(f"{self.name} {action.level}: {action.text}")
+            elif not isinstance(action, words.Action):
+                continue  # nobody asks for steps here
             elif action.key not in broken:
                 self._one(action, actions[index + 1 :], broken)
         if report and agent.session:
@@ -188,7 +191,7 @@ class SimNode:
     def _one(
         self,
         action: StepAction,
-        rest: list[words.Action],
+        rest: list[words.Action | StepAction],
         broken: dict[words.Key, str],
     ) -> None:
         full = self.disk_full_until > self.world.now
