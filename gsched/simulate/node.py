@@ -11,7 +11,7 @@ from gsched.model import Gpu
 from gsched.wire.messages import PROTOCOL, Register, Reread, ToNode, decode
 from slurmd_compat.agent import words
 from slurmd_compat.agent.machine import Agent
-from slurmd_compat.agent.step_words import StepAction
+from slurmd_compat.agent.step_words import StepAction as AboutSteps
 
 if TYPE_CHECKING:
     from gsched.simulate.world import Run, World
@@ -162,7 +162,7 @@ class SimNode:
 
     # ---- actions ------------------------------------------------------------------------------
 
-    def _carry_out(self, actions: list[words.Action | StepAction]) -> None:
+    def _carry_out(self, actions: list[words.Action | AboutSteps]) -> None:
         agent = self.agent
         assert agent is not None
         report = False
@@ -191,7 +191,7 @@ class SimNode:
     def _one(
         self,
         action: StepAction,
-        rest: list[words.Action | StepAction],
+        rest: list[words.Action | AboutSteps],
         broken: dict[words.Key, str],
     ) -> None:
         full = self.disk_full_until > self.world.now

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +10,7 @@ from step_support import Listener, create, wait_for
 
 from gsched.model import Phase
 from gsched.model.step import StepState
-from gsched.wire.messages import Kill, Signal
+from gsched.wire.messages import Kill
 from gsched.wire.steps import NotTaken, Taken
 
 
