@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from gsched.config import Config
     from gsched.model.step import Callback
     from gsched.wire.steps import AttachStep, CreateStep, NotTaken, StatSteps, Taken, Usages
-    from gsched_cli.process import Mover
+    from gsched_cli.process import Mover, Process
 
     Question = CreateStep | AttachStep | StatSteps
     Answer = Taken | NotTaken | Usages
 
 #: seconds for an agent's answer: it journals, and answers before it looks for resources
 PATIENCE_S = 20.0
+#: how often an agent that cannot be reached is asked again
+RETRIES = 3
 LOOPBACK = "127.0.0.1"
 
 #: the controller's words for a job that can have no steps
@@ -80,12 +82,14 @@ def ask(
     job_id: int,
     reader: Reader,
     env: Mapping[str, str],
-    behalf: tuple[int, int, int] | None,
+    process: Process,
 ) -> Answer:
     """The agent's answer. NotTaken with `unknown` where nobody holds such a job. Raises
     ControllerDown, OSError."""
-    from gsched.wire.messages import AskAgent, Done, encode
+    from gsched.wire.messages import AskAgent, Done, decode, encode
     from gsched.wire.steps import FromAgent, NotTaken
+
+    behalf = process.mover.behalf if process.mover else None
 
     config = reader.config()
     payload = encode(question)
@@ -97,9 +101,13 @@ def ask(
             continue
         if not (isinstance(answer, NotTaken) and answer.unknown):
             return answer
-    from gsched.wire.messages import decode
-
-    reply = reader.call(AskAgent(job_id, payload))
+    tries = 0
+    while True:
+        reply = reader.call(AskAgent(job_id, payload))
+        tries += 1
+        if isinstance(reply, Done) or not reply.temporary or tries > RETRIES:
+            break
+        process.sleep(float(tries))
     if isinstance(reply, Done):
         relayed: Answer = decode(FromAgent, reply.blob)
         return relayed
@@ -174,3 +182,9 @@ def _nodes_of(job_id: int, reader: Reader) -> list[str]:
     except (ControllerDown, RequestRefused):
         return []
     return [share.node for job in rows for share in job.alloc]
+
+
+def reason(answer: NotTaken) -> str:
+    """Why an agent or the controller has not taken it, without the sentence around."""
+    first = answer.message.partition("\n")[0] or "Invalid job id specified"
+    return first.rpartition(": ")[2]

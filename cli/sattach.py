@@ -131,17 +131,12 @@ def _attach(
         layout_only=layout,
     )
     try:
-        answer = reach.ask(question, job, reader, env, mover.behalf)
+        answer = reach.ask(question, job, reader, env, process)
     except ControllerDown as down:
         error(streams, NAME, f"Could not get job step info: {down}")
         return REFUSED
     if isinstance(answer, NotTaken):
-        if answer.unknown:
-            message = answer.message or "Invalid job id specified"
-            error(streams, NAME, f"Could not get job step info: {message}")
-        else:
-            for line in answer.message.split("\n"):
-                streams.stderr.write(f"{NAME}: {line}\n")
+        error(streams, NAME, f"Could not get job step info: {reach.reason(answer)}")
         return REFUSED
     plan = Plan("attach", job)
     plan.say("stdin", "" if layout else OWN)

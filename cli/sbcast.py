@@ -64,18 +64,20 @@ Options:
 #: What each task does: "$1" the file, "$2" whether it may be replaced, "$3" its mode, "$4" its time
 #: of change (both may be empty). A reader never sees half of it under its name.
 WRITER = """
-if [ -z "$2" ] && [ -e "$1" ]; then
-    echo "sbcast: error: REQUEST_FILE_BCAST($SLURMD_NODENAME): File exists" >&2
-    exit 1
-fi
-new=$(mktemp -- "$1.XXXXXX" 2>/dev/null) && exec 3>"$new" || {
-    echo "sbcast: error: REQUEST_FILE_BCAST($SLURMD_NODENAME): No such file or directory" >&2
-    exit 1
+said() {
+    echo "sbcast: error: REQUEST_FILE_BCAST($SLURMD_NODENAME): $1" >&2
+    exit "$2"
 }
+[ -z "$2" ] && [ -e "$1" ] && said "File exists" 17
+[ -d "$1" ] && said "Is a directory" 21
+folder=$(dirname -- "$1")
+[ -d "$folder" ] || said "No such file or directory" 2
+new=$(mktemp -- "$1.XXXXXX" 2>/dev/null) || said "Permission denied" 13
 trap 'rm -f -- "$new"' EXIT
-cat >&3 && exec 3>&- && chmod -- "$3" "$new" || exit 1
+cat >"$new" && chmod -- "$3" "$new" || said "Input/output error" 5
 [ -z "$4" ] || touch -d "$4" -- "$new"
-mv -fT -- "$new" "$1"
+mv -fT -- "$new" "$1" || said "Input/output error" 5
+trap - EXIT
 """
 
 
@@ -139,9 +141,10 @@ def _run(
         error(streams, NAME, f"Can't open `{operands[0]}`: {why}")
         return 255
     changed = found.st_mtime if "p" in options else 0.0
-    target = posixpath.normpath(posixpath.join(cwd, operands[1]))
     if operands[1].endswith("/"):
-        target = posixpath.join(target, posixpath.basename(source))
+        error(streams, NAME, "Target filename cannot be a directory.")
+        return REFUSED
+    target = posixpath.normpath(posixpath.join(cwd, operands[1]))
     spec = writer_step(job, target, found.st_mode, changed, "f" in options)
     return _broadcast(spec, source, env, streams, reader, process)
 
@@ -199,22 +202,22 @@ def _broadcast(
         environ.packed({name: env[name] for name in ("PATH", "TMPDIR") if name in env}),
     )
     try:
-        answer = reach.ask(question, spec.job_id, reader, env, mover.behalf)
+        answer = reach.ask(question, spec.job_id, reader, env, process)
     except ControllerDown as down:
-        error(streams, NAME, f"slurm_sbcast_lookup: {down}")
-        return REFUSED
+        return _no_job(spec.job_id, str(down), streams)
     if isinstance(answer, NotTaken):
-        message = answer.message or "Invalid job id specified"
-        if not answer.unknown:
-            message = message.rpartition(": ")[2]
-        error(streams, NAME, f"slurm_sbcast_lookup: {message}")
-        return REFUSED
+        return _no_job(spec.job_id, reach.reason(answer), streams)
     plan = Plan("step", spec.job_id)
     plan.say("stdin", source)
     plan.say("stdout", OWN)
     plan.say("stderr", OWN)
     plan.flag("quiet", True)
     return mover.follow(plan.packed())
+
+
+def _no_job(job: int, why: str, streams: Streams) -> int:
+    error(streams, NAME, f"Slurm job {job} lookup error: {why}")
+    return 255
 
 
 def main() -> NoReturn:

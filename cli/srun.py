@@ -332,7 +332,7 @@ def _inside(asked: _Asked, job: int, one: _Run) -> int:
         variables,
     )
     try:
-        answer = reach.ask(question, job, one.reader, one.env, mover.behalf)
+        answer = reach.ask(question, job, one.reader, one.env, one.process)
     except ControllerDown as down:
         error(one.streams, NAME, f"Unable to confirm allocation for job {job}: {down}")
         return REFUSED
@@ -347,8 +347,11 @@ def _inside(asked: _Asked, job: int, one: _Run) -> int:
 def _not_taken(answer: NotTaken, job: int, one: _Run) -> int:
     """Slurm's sentences for a step that cannot be; the agent has them, where there is one."""
     if answer.unknown:
-        message = answer.message or "Invalid job id specified"
-        error(one.streams, NAME, f"Unable to confirm allocation for job {job}: {message}")
+        why = reach.reason(answer)
+        if answer.code == "ESLURM_ALREADY_DONE":
+            error(one.streams, NAME, f"Slurm job {job} has expired")
+        else:
+            error(one.streams, NAME, f"Unable to confirm allocation for job {job}: {why}")
         one.streams.stderr.write(
             f"srun: Check SLURM_JOB_ID environment variable. Expired or invalid job {job}\n"
         )
