@@ -97,8 +97,8 @@ class Step:
         os.kill(self.pid, signal.SIGUSR1)
         return dial(self.dir)
 
-    def finish(self) -> Status:
-        self.until("released")
+    def finish(self, seconds: float = 20) -> Status:
+        self.until("released", seconds)
         _, wstatus = os.waitpid(self.pid, 0)
         self.pid = 0
         assert wstatus in (0, 1 << 8)

@@ -94,7 +94,5 @@ int pmi_epoll(const struct pmi *p);
 void pmi_turn(struct pmi *p, struct wire *w);
 /* All parts of an exchange. */
 void pmi_exchanged(struct pmi *p, uint32_t round, const unsigned char *data, size_t n);
-bool pmi_idle(const struct pmi *p); /* no task is connected any more */
-void pmi_close(struct pmi *p);
 
 #endif
