@@ -49,19 +49,25 @@ def is_mig(gpu: Gpu) -> bool:
 
 
 def visible_devices(
-    gpus: Sequence[Gpu], bitmap: int, constrained: bool, numbers: Sequence[int] = ()
+    gpus: Sequence[Gpu],
+    bitmap: int,
+    constrained: bool,
+    numbers: Sequence[int] = (),
+    scope: int = 0,
 ) -> str:
     """The value of CUDA_VISIBLE_DEVICES.
 
     With the devices constrained (ConstrainDevices=yes and enforced) the job sees only its own, so
-    that they count from 0; otherwise the numbers are the machine's: `numbers` of each GPU, by
-    default its place. Where the node has MIG devices numbers mean nothing and UUIDs are used.
+    that they count from 0: `scope` are those that it sees, by default these. Otherwise the numbers
+    are the machine's: `numbers` of each GPU, by default its place. Where the node has MIG devices
+    numbers mean nothing and UUIDs are used.
     """
     own = bits(bitmap)
     if any(is_mig(gpu) for gpu in gpus):
         return ",".join(gpus[bit].uuid for bit in own)
     if constrained:
-        return ",".join(str(number) for number in range(len(own)))
+        seen = bits(scope or bitmap)
+        return ",".join(str(seen.index(bit)) for bit in own)
     return ",".join(str(number) for number in _numbered(own, numbers))
 
 
@@ -76,23 +82,26 @@ def gpu_variables(
     flags: Collection[str] = (),
     autodetect: str = "",
     numbers: Sequence[int] = (),
+    scope: int = 0,
+    name: str = "SLURM_JOB_GPUS",
 ) -> dict[str, str]:
     """The environment that tells a job which GPUs it has; {} for a share without GPUs.
 
     flags are the environment words of gres.conf's Flags= for this node, autodetect its AutoDetect
     ("" or "off": none): without flags AutoDetect=nvml sets CUDA_VISIBLE_DEVICES alone, and a
-    list of files sets the variables of all vendors, as Slurm does.
+    list of files sets the variables of all vendors, as Slurm does. `scope` as for visible_devices;
+    `name`: the variable with the numbers on the machine (of a step SLURM_STEP_GPUS).
     """
     if not bitmap:
         return {}
     own = _numbered(bits(bitmap), numbers)
-    variables = {"SLURM_JOB_GPUS": ",".join(str(number) for number in own)}
+    variables = {name: ",".join(str(number) for number in own)}
     given = {flag.lower() for flag in flags} & {*ENVIRONMENT_FLAGS, "no_gpu_env"}
     if "no_gpu_env" in given:
         return variables
     if not given:
         given = {"nvidia_gpu_env"} if autodetect.lower() == "nvml" else set(ENVIRONMENT_FLAGS)
-    visible = visible_devices(gpus, bitmap, constrained, numbers)
+    visible = visible_devices(gpus, bitmap, constrained, numbers, scope)
     for flag, variable in ENVIRONMENT_FLAGS.items():
         if flag in given:
             variables[variable] = visible

@@ -116,7 +116,18 @@ class Grants:
     def grant_step(self, key: Key, launch: LaunchSpec, share: StepNode, step: int) -> Grant:
         """What a step has of it: its GPUs by name, and the job's cgroups. Raises LaunchError."""
         bitmap = self._bitmap(launch, strict=True, bits=share.alloc.gpus)
-        grant = Grant(self._variables(bitmap, launch))
+        # The processes see what the job's group lets them see.
+        scope = self._bitmap(launch, strict=False)
+
+        def of_gpus(bits: int) -> dict[str, str]:
+            own = self._bitmap(launch, strict=False, bits=bits)
+            found = self._variables(own, launch, scope, "SLURM_STEP_GPUS")
+            found.pop("SLURM_GPUS_ON_NODE", None)
+            return found
+
+        grant = Grant(self._variables(bitmap, launch, scope, "SLURM_STEP_GPUS"))
+        grant.of_gpus = of_gpus
+        grant.machine_cpus = lambda cpus: binding.machine_cpus(cpus, self._order)
         if self._cgroups is None:
             return grant
         handle = self._handles.get(key)
@@ -207,7 +218,9 @@ class Grants:
             bitmap |= 1 << index
         return bitmap
 
-    def _variables(self, bitmap: int, launch: LaunchSpec) -> dict[str, str]:
+    def _variables(
+        self, bitmap: int, launch: LaunchSpec, scope: int = 0, name: str = "SLURM_JOB_GPUS"
+    ) -> dict[str, str]:
         variables = binding.gpu_variables(
             self.inventory.gpus,
             bitmap,
@@ -215,6 +228,8 @@ class Grants:
             self._flags,
             self.config.autodetect(self.node),
             self.inventory.numbers,
+            scope,
+            name,
         )
         if variables:
             variables["SLURM_GPUS_ON_NODE"] = str(bitmap.bit_count())

@@ -74,6 +74,10 @@ class Grant:
     cgroup_procs: list[str] = field(default_factory=list)
     #: cgroups that hold the whole step
     cgroup_kill: list[str] = field(default_factory=list)
+    #: of a step: the variables of a task that has only these of its GPUs (bits of the allocation)
+    of_gpus: Callable[[int], dict[str, str]] = lambda _: {}
+    #: the machine's CPUs for abstract ones; None: it has not all of them
+    machine_cpus: Callable[[int], list[int] | None] = lambda _: None
 
 
 class Launcher:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gsched.config import Config
 from gsched.wire.steps import LaunchStep, TaskEnd
-from slurmd_compat import step_order as tasks
+from slurmd_compat import tasks
 from slurmd_compat.agent import Key, Record
 from slurmd_compat.agent.step_words import (
     AdoptShare,
@@ -111,7 +110,6 @@ class ShareSupervisors:
             owner=(job.uid, job.gid) if root else (os.geteuid(), os.getegid()),
             groups=self._launcher.group_list(job.uid, job.gid) if root else "",
             rlimits=self._launcher.rlimits(launch.spec.rlimits, share.alloc.mem_mb),
-            now=int(time.time()),
         )
         return start(self._launcher.stepd, key, directory, encode_spec(items))
 

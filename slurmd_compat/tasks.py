@@ -1,0 +1,196 @@
+"""From a node's share of a step to the order of its supervisor (docs/design.md, section 7)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from gsched import patterns
+from gsched.config import Config
+from gsched.cpuset import parse_cpu_list
+from gsched.model import Job, StepNode
+from gsched.model.step import StepSpec
+from gsched.multiprog import multi_prog
+from gsched.stepenv import step_environment
+from gsched.wire.steps import LaunchStep
+from slurmd_compat.binding import list_text
+from slurmd_compat.launcher import Grant, LaunchError
+
+#: --mpi types that the supervisor serves itself
+_SERVED = ("pmi2", "pmi1")
+
+Order = list[tuple[str, str | bytes | int]]
+
+
+def step_order(
+    launch: LaunchStep,
+    job: Job,
+    config: Config,
+    node: str,
+    grant: Grant,
+    *,
+    owner: tuple[int, int],
+    groups: str,
+    rlimits: Sequence[tuple[str, str]],
+    limit_s: int = 0,
+) -> Order:
+    """The records of the order. `owner`: uid and gid that the tasks get; `groups`: their groups as
+    the supervisor takes them, "" as they are; `limit_s`: seconds until it ends them, 0 never.
+
+    Raises LaunchError for what cannot be started. Cost: nodes and tasks of the step.
+    """
+    spec, step = launch.spec, launch.step
+    share = step.nodes[launch.index]
+    leader = next((part for part in launch.components if not part.het_offset), job)
+    shared, own = step_environment(
+        leader,
+        step,
+        spec,
+        launch.index,
+        config,
+        launch.environment,
+        launch.callback,
+        launch.components,
+    )
+    shared |= _packed(grant.variables)
+    items: Order = [("arg", arg) for arg in spec.argv]
+    items += [
+        ("uid", owner[0]),
+        ("gid", owner[1]),
+        ("umask", f"{spec.umask:o}"),
+        ("cwd", spec.cwd),
+        ("openmode", "append" if _appends(spec, config) else "truncate"),
+        ("limit", limit_s),
+        ("killwait", config.kill_wait),
+        ("label", f"STEP {step.job_id}.{step.id} ON {node}"),
+        ("pid_env", "SLURM_TASK_PID"),
+        ("ntasks", step.ntasks),
+        ("nnodes", len(step.nodes)),
+        ("stdin_task", spec.stdin_task),
+    ]
+    if launch.callback.port:
+        items += [
+            ("io", f"{launch.callback.host}:{launch.callback.port}"),
+            ("io_secret", launch.callback.secret.hex()),
+        ]
+    items.append(("io_index", launch.index))
+    if spec.pty:
+        items.append(("pty", "1"))
+    if groups:
+        items.append(("groups", groups))
+    items += _pmi(launch, config)
+    items += _hooks(spec, config)
+    items += rlimits
+    items += [("cgroup_procs", path) for path in grant.cgroup_procs]
+    items += [("cgroup_kill", path) for path in grant.cgroup_kill]
+    items += [("env", name + b"=" + value) for name, value in shared.items()]
+    programs = _programs(launch)
+    for local, task in enumerate(share.tasks):
+        items.append(("task", task))
+        if programs:
+            items += [("targ", arg) for arg in programs[task]]
+        mine = own[local]
+        if local < len(launch.task_gpus):
+            mine |= _packed(grant.of_gpus(launch.task_gpus[local]))
+        items += [("tenv", name + b"=" + value) for name, value in mine.items()]
+        items += _cpus(launch, local, grant)
+        items += _files(launch, leader, node, task)
+    return items
+
+
+def _packed(variables: dict[str, str]) -> dict[bytes, bytes]:
+    return {
+        name.encode(): value.encode(errors="surrogateescape") for name, value in variables.items()
+    }
+
+
+def _appends(spec: StepSpec, config: Config) -> bool:
+    return spec.append or config.raw.get("jobfileappend", "0") == "1"
+
+
+def _programs(launch: LaunchStep) -> list[list[str]]:
+    """Each task's program and arguments with --multi-prog; [] one for all."""
+    spec = launch.spec
+    if not spec.multi_prog:
+        return []
+    name = spec.argv[0] if spec.argv else ""
+    try:
+        found = multi_prog(spec.multi_prog, launch.step.ntasks, name)
+    except ValueError as error:
+        raise LaunchError(str(error)) from None
+    # What follows the file on the command line comes after the file's own arguments.
+    return [[*argv, *spec.argv[1:]] for argv in found]
+
+
+def _pmi(launch: LaunchStep, config: Config) -> Order:
+    kind = launch.spec.mpi or config.raw.get("mpidefault", "none")
+    if kind.lower() not in _SERVED:
+        return []
+    step = launch.step
+    return [
+        ("pmi", 2),
+        ("pmi_jobid", f"{step.job_id}.{step.id}"),
+        ("pmi_mapping", process_mapping(step.nodes)),
+    ]
+
+
+def process_mapping(nodes: Sequence[StepNode]) -> str:
+    """Where each rank runs, as PMI says it: "(vector,(first node, nodes, ranks on each),...)"."""
+    place = {task: index for index, node in enumerate(nodes) for task in node.tasks}
+    #: runs of ranks on one node: node, how many
+    runs: list[list[int]] = []
+    for task in sorted(place):
+        if runs and runs[-1][0] == place[task]:
+            runs[-1][1] += 1
+        else:
+            runs.append([place[task], 1])
+    #: blocks of nodes one after the other with as many ranks each
+    blocks: list[list[int]] = []
+    for node, count in runs:
+        last = blocks[-1] if blocks else None
+        if last and last[2] == count and node == last[0] + last[1]:
+            last[1] += 1
+        else:
+            blocks.append([node, 1, count])
+    return f"(vector,{','.join(f'({first},{number},{each})' for first, number, each in blocks)})"
+
+
+def _hooks(spec: StepSpec, config: Config) -> Order:
+    """The programs that run before and after each task; a path that is none is not run."""
+    found = (
+        ("task_prolog", config.raw.get("taskprolog", "")),
+        ("task_epilog", config.raw.get("taskepilog", "")),
+        ("user_task_prolog", os.path.join(spec.cwd, spec.task_prolog) if spec.task_prolog else ""),
+        ("user_task_epilog", os.path.join(spec.cwd, spec.task_epilog) if spec.task_epilog else ""),
+    )
+    return [(key, path) for key, path in found if path.startswith("/")]
+
+
+def _cpus(launch: LaunchStep, local: int, grant: Grant) -> Order:
+    """The machine's CPUs for a task's own; none where the machine has them not."""
+    if local >= len(launch.task_cpus):
+        return []
+    wanted = sum(1 << cpu for cpu in parse_cpu_list(launch.task_cpus[local]))
+    found = grant.machine_cpus(wanted) if wanted else None
+    return [("tcpus", list_text(found))] if found else []
+
+
+def _files(launch: LaunchStep, job: Job, node: str, task: int) -> Order:
+    """Where a task's standard streams lie on the node; without a name they go to the client."""
+    spec = launch.spec
+
+    def place(pattern: str) -> str:
+        if not pattern:
+            return ""
+        name = patterns.expand(
+            pattern, job, node, launch.index, step=str(launch.step.id), task=task
+        )
+        return os.path.join(spec.cwd, name)
+
+    output, error = place(spec.std_out), place(spec.std_err)
+    # The output of the others goes nowhere.
+    if spec.stdout_task >= 0 and task != spec.stdout_task:
+        output = os.devnull
+    if spec.stderr_task >= 0 and task != spec.stderr_task:
+        error = os.devnull
+    return [("tstdin", place(spec.std_in)), ("tstdout", output), ("tstderr", error)]
