@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         NodeRows,
         Reply,
         Status,
+        StepQuery,
+        StepRows,
         Write,
     )
 
@@ -42,6 +44,8 @@ class Reader(Protocol):
     def nodes(self, query: NodeQuery) -> NodeRows: ...
 
     def accounting(self, query: AcctQuery) -> AcctRows: ...
+
+    def steps(self, query: StepQuery) -> StepRows: ...
 
     def blob(self, query: BlobQuery) -> bytes: ...
 
@@ -159,6 +163,9 @@ class LazyReader:
 
     def accounting(self, query: AcctQuery) -> AcctRows:
         return self._open().accounting(query)
+
+    def steps(self, query: StepQuery) -> StepRows:
+        return self._open().steps(query)
 
     def blob(self, query: BlobQuery) -> bytes:
         return self._open().blob(query)

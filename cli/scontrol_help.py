@@ -20,7 +20,7 @@ Show:
   show job [ID]             jobs
   show node [HOSTS]         nodes
   show partition [NAME]     partitions
-  show step [ID]            batch steps
+  show step [ID[.STEP]]     steps that run
   show config [KEY]         the configuration in force
   show hostnames [HOSTS]    a host list, one name a line
   show hostlist NAMES|FILE  names as a host list (hostlistsorted: in order)

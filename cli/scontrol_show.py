@@ -82,7 +82,9 @@ def show(
     if kind in ("hostlist", "hostlistsorted"):
         return hostlist(what, streams, kind == "hostlistsorted")
     if kind == "step":
-        return _steps(what, env, reader, layout, streams)
+        from gsched_cli.scontrol_step import show_steps
+
+        return show_steps(what, env, reader, layout, streams)
     if kind == "topology":
         return _topology(what, env, reader, streams)
     if kind == "reservation":
@@ -254,44 +256,6 @@ def _job_ids(text: str) -> list[tuple[int, int]]:
             raise Stop(1, "scontrol_print_job error: Invalid job id specified\n")
         found.append((int(head), int(task) if underscore else -1))
     return found
-
-
-def _steps(
-    what: str | None, env: Mapping[str, str], reader: Reader, layout: Layout, streams: Streams
-) -> int:
-    """Batch steps: the only ones the controller knows."""
-    from gsched.model.states import JobState
-    from gsched.wire.messages import JobQuery
-    from gsched_cli.text import timestamp
-
-    rows = asking(lambda: reader.jobs(JobQuery(active_only=True)), "slurm_get_job_steps error:")
-    now = reader.now()
-    shown = 0
-    job_text, dot, step = (what or "").partition(".")
-    for job in rows.jobs:
-        if job.state is not JobState.RUNNING or not job.alloc or job.het_offset:
-            continue
-        if what is not None and (job_text != str(job.id) or (dot and step != "batch")):
-            continue
-        shown += 1
-        layout.record(
-            [
-                f"StepId={job.id}.batch UserId={job.uid} "
-                f"StartTime={timestamp(job.start_time, env, now)} TimeLimit=UNLIMITED",
-                f"State=RUNNING Partition={job.partition} NodeList={job.alloc[0].node}",
-                "Nodes=1 CPUs=0 Tasks=1 Name=batch Network=(null)",
-                "TRES=(null)",
-                "ResvPorts=(null)",
-                "CPUFreqReq=Default",
-                "SrunHost:Pid=(null):0",
-            ]
-        )
-    if not shown:
-        if what is not None:
-            streams.stdout.write(f"Job step {what} not found\n")
-            return 1
-        streams.stdout.write("No job steps in the system\n")
-    return 0
 
 
 # ---- nodes, partitions, configuration --------------------------------------------------------

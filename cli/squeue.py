@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import msgspec
 
 from gsched.model.job import Job
 from gsched.model.states import JobState
+from gsched.model.step import step_name
 from gsched_cli import getopt_long
 from gsched_cli.common import Reader, Streams, command_main, error
 from gsched_cli.fields import Format, Table, parse_long, parse_short, sort_views
@@ -19,12 +20,18 @@ from gsched_cli.squeue_options import NAME, Wanted, array_tasks, number, read_op
 from gsched_cli.stop import Stop, again_and_again, own_cluster
 from gsched_cli.text import date_line
 
+if TYPE_CHECKING:
+    from gsched_cli.stepview import StepView
+
 DEFAULT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 START = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 STEPS = "%.15i %.8j %.9P %.8u %.9M %N"
 #: partition, then state, then the highest priority first
 SORT = "P,t,-p"
+STEP_SORT = "P,i"
+
+View = TypeVar("View")
 
 
 def run(
@@ -52,57 +59,84 @@ def main() -> NoReturn:
 
 def _report(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Reader) -> None:
     now = reader.now()
-    views = _views(wanted, env, reader, now)
     out = streams.stdout
+    steps = _steps(wanted, reader) if wanted.steps is not None else []
+    views = _views(wanted, env, reader, now) if wanted.steps is None else []
     cluster = ""
     if wanted.cluster:
         cluster = own_cluster(wanted.cluster, reader, NAME, "slurm_load_jobs error:")
         out.write(f"CLUSTER: {cluster}\n")
     if wanted.iterate or (wanted.wide and wanted.header):
         out.write(date_line(now))
-    if wanted.steps:
-        # The script of a heterogeneous job runs in its first component.
-        views = [v for v in views if v.job.state is JobState.RUNNING and not v.job.het_offset]
-        table = _step_table(job_table(env, now, cluster))
-    else:
-        table = job_table(env, now, cluster)
-    layout = _layout(wanted, table)
+    if wanted.steps is not None:
+        from gsched_cli.fields_step import step_table
+
+        _write(wanted, steps, step_table(env, now, cluster), STEPS, STEP_SORT, streams)
+        return
+    default = START if wanted.start else LONG if wanted.wide else DEFAULT
+    sort = "S" if wanted.start else SORT
+    _write(wanted, views, job_table(env, now, cluster), default, sort, streams)
+
+
+def _write(
+    wanted: Wanted,
+    views: list[View],
+    table: Table[View],
+    default: str,
+    sort: str,
+    streams: Streams,
+) -> None:
+    """The table, in the format that is asked for or the default one."""
+    layout = _layout(wanted, table, default)
+    kind = "job step" if wanted.steps is not None else "job"
     for name in layout.bad:
-        error(streams, NAME, f"Invalid job format specification: {name}")
+        error(streams, NAME, f"Invalid {kind} format specification: {name}")
     if wanted.header:
-        out.write(layout.header())
-    sort = wanted.sort if wanted.sort is not None else "S" if wanted.start else SORT
-    sort_views(views, "P,i" if wanted.steps and wanted.sort is None else sort, table)
-    out.writelines(map(layout.row, views))
+        streams.stdout.write(layout.header())
+    sort_views(views, sort if wanted.sort is None else wanted.sort, table)
+    streams.stdout.writelines(map(layout.row, views))
 
 
-def _layout(wanted: Wanted, table: Table[JobView]) -> Format[JobView]:
+def _layout(wanted: Wanted, table: Table[View], default: str) -> Format[View]:
     if wanted.long is not None:
         return parse_long(wanted.long, table)
-    if wanted.short is not None:
-        return parse_short(wanted.short, table)
-    if wanted.steps:
-        return parse_short(STEPS, table)
-    if wanted.start:
-        return parse_short(START, table)
-    return parse_short(LONG if wanted.wide else DEFAULT, table)
+    return parse_short(default if wanted.short is None else wanted.short, table)
 
 
-def _step_table(table: Table[JobView]) -> Table[JobView]:
-    """The same fields seen as the batch step: only it is known to the controller."""
-    changes = {
-        "i": ("STEPID", lambda v: f"{v.id_text}.batch"),
-        "j": ("NAME", lambda v: "batch"),
-        "N": ("NODELIST", lambda v: v.batch_host),
-        "A": ("NTASKS", lambda v: "1"),
-    }
-    fields = []
-    for field in table.fields:
-        if field.letter in changes:
-            header, read = changes[field.letter]
-            field = field._replace(header=header, read=read)
-        fields.append(field)
-    return Table(fields, table.unnamed)
+def _steps(wanted: Wanted, reader: Reader) -> list[StepView]:
+    """Steps that run: those that are named, and that other options leave. As in Slurm, only jobs,
+    users, partitions and nodes count."""
+    from gsched_cli.stepview import load_steps
+
+    named = wanted.steps or []
+    ids = {job for job, _, _ in named} | {job for job, _ in wanted.jobs or ()}
+    views = load_steps(reader, "slurm_get_job_steps error:", job_ids=ids, uids=wanted.uids or ())
+    if len(named) == 1 and not views:
+        job, _, step = named[0]
+        text = "??" if step is None else step_name(step)
+        raise Stop(1, f"{NAME}: error: Invalid job_step id: {job}.{text}\n")
+    return [view for view in views if _step_passes(view, wanted)]
+
+
+def _step_passes(view: StepView, wanted: Wanted) -> bool:
+    job = view.job
+    if wanted.steps and not any(
+        _is_job(view.view, number, task) and (step is None or step == view.number)
+        for number, task, step in wanted.steps
+    ):
+        return False
+    if wanted.jobs is not None and not any(_is_job(view.view, *each) for each in wanted.jobs):
+        return False
+    if wanted.nodes is not None and not wanted.nodes.intersection(view.nodes):
+        return False
+    return "p" not in wanted.names or job.partition in wanted.names["p"]
+
+
+def _is_job(view: JobView, number: int, task: int) -> bool:
+    """Whether an id names the job: its own, its array's, that of its heterogeneous job."""
+    if task >= 0:
+        return number == view.array_job_id and task == view.job.array_task_id
+    return number in (view.job.id, view.array_job_id, view.job.het_job_id)
 
 
 def _views(wanted: Wanted, env: Mapping[str, str], reader: Reader, now: float) -> list[JobView]:
@@ -157,12 +191,7 @@ def _split(job: Job) -> list[Job]:
 
 def _passes(view: JobView, wanted: Wanted) -> bool:
     job, spec = view.job, view.job.spec
-    if wanted.jobs is not None and not any(
-        number == view.array_job_id and task == job.array_task_id
-        if task >= 0
-        else number in (job.id, view.array_job_id, job.het_job_id)
-        for number, task in wanted.jobs
-    ):
+    if wanted.jobs is not None and not any(_is_job(view, *each) for each in wanted.jobs):
         return False
     if wanted.uids is not None and job.uid not in wanted.uids:
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gsched.model.states import JobState
+from gsched.model.step import BATCH_STEP, EXTERN_STEP, INTERACTIVE_STEP
 from gsched_cli import getopt_long
 from gsched_cli.common import Reader, Streams, error, version_line
 from gsched_cli.fields_job import job_table
@@ -115,7 +116,8 @@ class Wanted:
         self.each_task = False
         self.convert = True
         self.start = False
-        self.steps = False
+        #: (job, task of its array or -1, step or None); [] all; None: jobs, not steps
+        self.steps: list[tuple[int, int, int | None]] | None = None
         self.cluster = ""
         self.iterate = 0
         self.sort: str | None = None
@@ -176,7 +178,7 @@ def _apply(
     elif key == "start":
         wanted.start = True
     elif key == "s":
-        wanted.steps = True
+        wanted.steps = _step_ids(text)
     elif key == "S":
         wanted.sort = text
     elif key == "M":
@@ -260,6 +262,24 @@ def _job_ids(text: str) -> list[tuple[int, int]]:
         if not tasks:
             raise Stop(1, f"{NAME}: error: Invalid job id: {item}\n")
         found += [(job, task) for task in tasks]
+    return found
+
+
+def _step_ids(text: str) -> list[tuple[int, int, int | None]]:
+    """Reads -s: "17.0,17_3.1,18"; an id without a step means all its steps."""
+    found: list[tuple[int, int, int | None]] = []
+    for item in _split_ids(text):
+        head, dot, tail = item.partition(".")
+        step = number(tail)
+        if dot and step is None:
+            step = {
+                "batch": BATCH_STEP,
+                "extern": EXTERN_STEP,
+                "interactive": INTERACTIVE_STEP,
+            }.get(tail)
+        if (dot and step is None) or not number(head.partition("_")[0].partition("+")[0]):
+            raise Stop(1, f"{NAME}: error: Invalid job_step id: {head}.{tail or '??'}\n")
+        found += [(job, task, step) for job, task in _job_ids(head)]
     return found
 
 

@@ -39,6 +39,8 @@ from gsched.wire.messages import (
     Reply,
     Status,
     StatusQuery,
+    StepQuery,
+    StepRows,
     Write,
     encode,
 )
@@ -129,6 +131,11 @@ class Client:
         """
         query.min_version = max(query.min_version, self._seen)
         return self._read(query, AcctRows)
+
+    def steps(self, query: StepQuery) -> StepRows:
+        """Running jobs that match, and their steps. Raises ControllerDown."""
+        query.min_version = max(query.min_version, self._seen)
+        return self._read(query, StepRows)
 
     def blob(self, query: BlobQuery) -> bytes:
         """A job's script or environment. Raises RequestRefused, ControllerDown."""

@@ -24,6 +24,7 @@ from gsched.model import (
     NodeUse,
     Phase,
     Shape,
+    Step,
     Verdict,
 )
 from gsched.wire.messages import (
@@ -35,6 +36,8 @@ from gsched.wire.messages import (
     NodeRows,
     Reply,
     Status,
+    StepQuery,
+    StepRows,
     Write,
 )
 from gsched_cli.common import Streams
@@ -57,6 +60,7 @@ class FakeReader:
     blobs: dict[tuple[int, str], bytes] = field(default_factory=dict)
     sent: list[Write] = field(default_factory=list)
     answers: list[Reply] = field(default_factory=list)
+    step_list: list[Step] = field(default_factory=list)
 
     def jobs(self, query: JobQuery) -> JobRows:
         found = [
@@ -70,6 +74,15 @@ class FakeReader:
 
     def nodes(self, query: NodeQuery) -> NodeRows:
         return NodeRows(1, self.node_list, self.use)
+
+    def steps(self, query: StepQuery) -> StepRows:
+        jobs = [
+            job
+            for job in self.jobs(JobQuery(query.job_ids, query.uids, active_only=True)).jobs
+            if job.state in (JobState.RUNNING, JobState.SUSPENDED)
+        ]
+        leaders = {job.het_job_id or job.id for job in jobs}
+        return StepRows(1, [step for step in self.step_list if step.job_id in leaders], jobs)
 
     def blob(self, query: BlobQuery) -> bytes:
         return self.blobs[query.job_id, query.what]

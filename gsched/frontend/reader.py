@@ -33,6 +33,7 @@ from gsched.wire.messages import (
     Refused,
     Status,
     StatusQuery,
+    StepQuery,
     encode,
 )
 
@@ -81,10 +82,19 @@ class _NodeRows(msgspec.Struct, array_like=True, tag="NodeRows", gc=False):
     reservations: list[msgspec.Raw]
 
 
+class _StepRows(msgspec.Struct, array_like=True, tag="StepRows", gc=False):
+    version: int
+    steps: list[msgspec.Raw]
+    jobs: list[msgspec.Raw]
+
+
 class _PartitionRows(msgspec.Struct, array_like=True, tag="PartitionRows", gc=False):
     version: int
     changes: list[msgspec.Raw]
 
+
+#: states of jobs that have processes on nodes
+_ON_NODES = (JobState.RUNNING, JobState.SUSPENDED)
 
 _head = msgspec.msgpack.Decoder(_JobHead)
 _job = msgspec.msgpack.Decoder(Job)
@@ -223,6 +233,8 @@ class Reads:
                     return self._nodes(query, main)
                 if isinstance(query, PartitionQuery):
                     return self._partitions(query, main)
+                if isinstance(query, StepQuery):
+                    return self._steps(query, main)
                 if isinstance(query, BlobQuery):
                     return encode(self._blob(query, uid, main))
                 assert isinstance(query, StatusQuery)
@@ -275,6 +287,28 @@ class Reads:
                 return _encoder.encode(_JobRows(version, jobs, why, late))
         except StoreError:
             return _encoder.encode(_JobRows(version, jobs, {}))
+
+    def _steps(self, query: StepQuery, main: Snapshot) -> bytes:
+        version = main.version
+        if version < query.min_version:
+            raise Behind
+        whose = JobQuery(query.job_ids, query.uids, active_only=True)
+        leaders: dict[int, None] = {}
+        jobs: list[msgspec.Raw] = []
+        for job_id in self._current(main).select(whose) or ():
+            record = main.get("job", number_key(job_id))
+            head = _head.decode(record) if record is not None else None
+            if record is None or head is None or head.state not in _ON_NODES:
+                continue
+            jobs.append(msgspec.Raw(record))
+            # Steps of a heterogeneous job are all of its first component, which has the script.
+            leaders[job_id if head.script else _job.decode(record).het_job_id or job_id] = None
+        if query.job_ids or query.uids:
+            below = (main.below("step", number_key(leader)) for leader in leaders)
+            steps = [msgspec.Raw(value) for found in below for _, value in found]
+        else:
+            steps = [msgspec.Raw(value) for _, value in main.scan("step")]
+        return _encoder.encode(_StepRows(version, steps, jobs))
 
     def _not_before(self, view: Snapshot, selected: list[int] | None) -> dict[int, int]:
         """Start estimates of jobs without a planned place. Cost: jobs, once per plan."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gsched.model.step import BATCH_STEP, EXTERN_STEP, INTERACTIVE_STEP
+from gsched.model.step import NAMED_STEPS
 
 #: sort key of the tasks of an array that are still together: after those that have split off
 TOGETHER = (1 << 31) - 1
@@ -53,10 +53,7 @@ class AcctStep(msgspec.Struct, array_like=True, gc=False):
     @property
     def number(self) -> int:
         """Its number in the job: those that no srun made come first."""
-        return _NUMBERS.get(self.step) or int(self.step)
-
-
-_NUMBERS = {"interactive": INTERACTIVE_STEP, "batch": BATCH_STEP, "extern": EXTERN_STEP}
+        return NAMED_STEPS.get(self.step) or int(self.step)
 
 
 class AcctSteps(msgspec.Struct, gc=False):

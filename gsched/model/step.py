@@ -23,11 +23,21 @@ ALL_TASKS = -1
 NO_TASK = -2
 
 
+#: steps that no srun made, by name
+NAMED_STEPS = {"interactive": INTERACTIVE_STEP, "batch": BATCH_STEP, "extern": EXTERN_STEP}
+_NAMES = {number: name for name, number in NAMED_STEPS.items()}
+
+
 def step_name(step: int) -> str:
     """What follows the dot in the name of a step: "0", "batch", "extern", "interactive"."""
-    return {EXTERN_STEP: "extern", BATCH_STEP: "batch", INTERACTIVE_STEP: "interactive"}.get(
-        step, str(step)
-    )
+    return _NAMES.get(step) or str(step)
+
+
+def step_number(text: str) -> int | None:
+    """The inverse of step_name; None for anything else."""
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return int(text)
+    return NAMED_STEPS.get(text)
 
 
 def step_key(job_id: int, step: int) -> bytes:
@@ -213,6 +223,8 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     #: ended while it ran. Both put in by the controller
     gpu_types: dict[str, int] = {}
     suspended_s: int = 0
+    #: "host:pid" of the client that asked for it; "" not known
+    srun: str = ""
 
     @property
     def running(self) -> bool:

@@ -17,7 +17,7 @@ TABLES = ("meta", "job", "node", "partition", "answer", "blob", "outbox", "reser
 #: Written once by content: the key is the hash of the value.
 _BY_CONTENT = frozenset({"blob"})
 #: What no reader keeps a mirror of.
-_SILENT = frozenset({"blob", "answer", "outbox", "meta"})
+_SILENT = frozenset({"blob", "answer", "outbox", "meta", "step"})
 #: Content above this size is compressed, bytes.
 _COMPRESS_ABOVE = 512
 

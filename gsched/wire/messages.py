@@ -483,7 +483,8 @@ class NodeQuery(_Msg):
 
 
 class StepQuery(_Msg):
-    """Steps that are known to run (squeue -s, scontrol show step); empty filters match all."""
+    """Jobs that run (or stand still), and their steps that are known to run (squeue -s, scontrol
+    show step); empty filters match all."""
 
     job_ids: list[int] = []
     uids: list[int] = []
@@ -560,7 +561,8 @@ class NodeRows(_Msg):
 
 
 class StepRows(_Msg):
-    """Steps with the jobs that they are of."""
+    """Jobs that run, also those without steps, and the steps, each with the id of the job that leads
+    it."""
 
     version: int
     steps: list[Step]
