@@ -12,7 +12,7 @@ NONE, SPAWNED, OVER = range(3)
 class Attempt:
     """A record with what need not survive the daemon."""
 
-    __slots__ = ("ending", "gpus", "hook", "record", "script", "step", "whole")
+    __slots__ = ("gpus", "hook", "record", "script", "step", "whole")
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -25,8 +25,6 @@ class Attempt:
         #: hook that runs now ("" none)
         self.hook = ""
         self.step = NONE
-        #: (wait status, cause) of an end that waits for the end of the steps
-        self.ending: tuple[int, str] | None = None
 
     def collides(self, other: Attempt) -> bool:
         """Whether both cannot be on the node at once: the GPU of a share has room for others'."""

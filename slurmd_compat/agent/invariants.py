@@ -26,9 +26,9 @@ def check(held: Mapping[Key, Attempt], busy: Callable[[Key], bool]) -> None:
             assert attempt.script
         if record.phase == Phase.RUNNING:
             assert record.go
-            assert attempt.step == SPAWNED or not attempt.script or attempt.ending is not None
+            assert attempt.step == SPAWNED or not attempt.script or record.ending is not None
             # An end waits for nothing but steps.
-            assert attempt.ending is None or busy(key)
+            assert record.ending is None or busy(key)
         if attempt.blocked:
             assert not attempt.hook and attempt.step == NONE
         else:

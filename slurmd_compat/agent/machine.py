@@ -216,14 +216,14 @@ class Agent:
                 record.started_ms = -1
                 attempt.step = OVER
                 if record.phase < Phase.ENDED:
-                    attempt.ending = (-1, "node")
+                    record.ending = record.ending or (-1, "node")
                 self._settle(attempt, now)
             elif record.started_ms >= 0 and attempt.script:
                 attempt.step = SPAWNED
                 self._out.append(AdoptStep(record.key, record))
-                if record.kill:
+                if record.kill or record.ending is not None:
                     self.steps.stop_job(record.key, record.kill, now)
-            elif record.phase == Phase.ENDED or record.kill:
+            elif record.phase == Phase.ENDED or record.kill or record.ending is not None:
                 self.steps.stop_job(record.key, record.kill or record.cause, now)
                 self._settle(attempt, now)
             elif record.phase == Phase.PREPARING and record.begun:
@@ -491,9 +491,12 @@ class Agent:
 
     def _script_over(self, attempt: Attempt, wstatus: int, cause: str, now: int) -> None:
         """The script has ended; what it left running of steps ends now."""
-        if attempt.ending is None and attempt.record.phase < Phase.ENDED:
-            attempt.ending = (wstatus, cause)
-            self.steps.stop_job(attempt.record.key, cause or "cancelled", now)
+        record = attempt.record
+        if record.ending is None and record.phase < Phase.ENDED:
+            record.ending = (wstatus, cause)
+            self.steps.stop_job(record.key, cause or "cancelled", now)
+            if self.steps.busy(record.key):
+                self._put(attempt)
         self._settle(attempt, now)
 
     def _settle(self, attempt: Attempt, now: int) -> None:
@@ -501,8 +504,8 @@ class Agent:
         record = attempt.record
         if self.steps.busy(record.key):
             return
-        if attempt.ending is not None and record.phase < Phase.ENDED:
-            ending, attempt.ending = attempt.ending, None
+        if record.ending is not None and record.phase < Phase.ENDED:
+            ending, record.ending = record.ending, None
             self._ended(attempt, *ending)
             self._soon(now)
         if attempt.step == SPAWNED or attempt.hook or record.phase == Phase.RELEASED:
@@ -523,9 +526,11 @@ class Agent:
     def _interactive_over(self, key: Key, wstatus: int, cause: str, now: int) -> None:
         """The step of srun or the shell of salloc has ended, and with it the job."""
         attempt = self._held.get(key)
-        if attempt is None or attempt.ending is not None or attempt.record.phase >= Phase.ENDED:
+        if attempt is None:
             return
         record = attempt.record
+        if record.ending is not None or record.phase >= Phase.ENDED:
+            return
         record.elapsed_ms = max(0, now - record.started_ms)
         self._script_over(attempt, wstatus, record.kill or cause, now)
 
@@ -606,7 +611,7 @@ class Agent:
         if attempt.record.phase < Phase.RUNNING:
             self.steps.never_ran(attempt.record, "failed", now)
         self._log("error", f"{attempt.record.title}: {attempt.record.error}")
-        attempt.ending = (-1, cause)
+        attempt.record.ending = (-1, cause)
         self.steps.stop_job(attempt.record.key, cause, now)
         self._settle(attempt, now)
         self._soon(now)

@@ -5,15 +5,12 @@ With srun the job is its one step; with salloc it lasts until the client's shell
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched import environment
-from gsched.config import Config
 from gsched.hostlist import compress
-from gsched.model import Job
+from gsched.stepenv import salloc_environment
 from gsched.wire.messages import BadMessage, decode
 from gsched.wire.steps import Interactive
 from slurmd_compat.agent import step_text
@@ -34,34 +31,6 @@ def read(record: Record) -> Interactive | None:
         found: Interactive = decode(Interactive, record.launch.script)
     except BadMessage:
         return None
-    return found
-
-
-#: what a batch script learns of its node and itself, and a shell elsewhere does not
-_OF_THE_SCRIPT = frozenset(
-    {
-        *("ENVIRONMENT", "HOSTNAME", "SLURMD_NODENAME", "SLURM_CPUS_ON_NODE", "SLURM_GTIDS"),
-        *("SLURM_LOCALID", "SLURM_NODEID", "SLURM_OOM_KILL_STEP", "SLURM_PROCID"),
-        *("SLURM_STEPID", "SLURM_STEP_ID", "SLURM_TOPOLOGY_ADDR", "SLURM_TOPOLOGY_ADDR_PATTERN"),
-        *("SLURM_JOB_END_TIME", "SLURM_JOB_START_TIME", "SLURM_JOB_SLUID", "SLURM_JOB_GID"),
-        *("SLURM_JOB_UID", "SLURM_JOB_USER", "SLURM_JOB_EXCLUSIVE", "SLURM_JOB_OVERSUBSCRIBE"),
-        *("SLURM_RESTART_COUNT", "SLURM_EXPORT_ENV"),
-    }
-)
-
-
-def shell_variables(job: Job, config: Config, components: Sequence[Job]) -> dict[str, str]:
-    """The SLURM_* variables of salloc's shell."""
-    own = environment.job_variables(job, 0, config, job.start_time)
-    if components:
-        own |= environment.component_variables(components, config, job.start_time)
-    found = {
-        name: value
-        for name, value in own.items()
-        if name.startswith("SLURM_") and name not in _OF_THE_SCRIPT
-    }
-    found["SLURM_SUBMIT_DIR"] = job.spec.work_dir
-    found["SLURM_SUBMIT_HOST"] = job.spec.alloc_node
     return found
 
 
@@ -126,7 +95,7 @@ class InteractiveJob:
 
     def _give(self) -> None:
         launch = self.jobs.record.launch
-        variables = shell_variables(launch.job, self._steps.config, launch.components)
+        variables = salloc_environment(launch.job, self._steps.config, launch.components)
         data = b"\0".join(
             f"{name}={value}".encode(errors="surrogateescape") for name, value in variables.items()
         )
@@ -139,6 +108,8 @@ class InteractiveJob:
         if self.wire.no_shell:
             return
         self._steps.clients.call(self.client, PATIENCE_MS)
+        if self.jobs.record.kill:
+            return
         if self.jobs.leads:
             for lead in self.jobs.leads.values():
                 if lead.record.of_job:

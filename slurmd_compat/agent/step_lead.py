@@ -322,6 +322,8 @@ class Lead:
                 for line in step_text.task_ends(self.step.nodes[index].node, ends):
                     self.say(line)
         self.record.said = [*self.record.said, *bad]
+        if not self._all_ended():
+            self.put()
         if self._kill_on_bad_exit() and not self.stopping and not self._all_ended():
             self.say(f"Terminating {self.name}", info=True)
             self.stop("task_failure", 0, now)

@@ -243,9 +243,11 @@ class Steps:
             lead.restore(lead.key.job in rebooted, now)
         for key, jobs in self._jobs.items():
             record = jobs.record
-            if record.phase > Phase.RUNNING or record.kill:
+            if record.phase > Phase.RUNNING:
                 jobs.stopping = record.kill or record.cause or "cancelled"
             if not record.launch.job.spec.interactive or record.phase != Phase.RUNNING:
+                continue
+            if record.ending is not None:
                 continue
             wire = read(record)
             if wire is not None and key not in rebooted:

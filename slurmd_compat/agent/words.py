@@ -49,6 +49,8 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     max_rss_kb: int = 0
     #: its resources are its own: prolog and start may have happened
     begun: bool = False
+    #: (wait status, cause) of an end that waits for the end of the steps
+    ending: tuple[int, str] | None = None
 
     @property
     def key(self) -> Key:

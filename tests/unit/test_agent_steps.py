@@ -1,0 +1,563 @@
+"""Steps in the agent: single stories in Slurm's words (golden transcripts and real srun)."""
+
+from __future__ import annotations
+
+import pytest
+from agent_world import World
+
+from gsched.model import Phase
+from gsched.model.step import Callback, StepSpec, StepState
+from gsched.wire.messages import Kill, Signal
+from gsched.wire.steps import Interactive, NotTaken, Taken
+from slurmd_compat.agent import step_text
+
+INT, QUIT, KILL, USR1, TERM, CONT = 2, 3, 9, 10, 15, 18
+STATUS = "srun: StepId=7.0 tasks 0-1: running"
+ABORTED = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish."
+
+
+def running(nodes: int = 1, **options: object) -> World:
+    world = World(nodes, **options)  # type: ignore[arg-type]
+    world.run()
+    return world
+
+
+def test_a_step_over_two_nodes() -> None:
+    world = running(2)
+    client = world.create(1, ntasks=4, min_nodes=2)
+    assert world.answer == Taken(bytes([0, 0, 0, 1]), 0)
+    world.deliver()
+    assert client.heard[0] == ("N", bytes([0, 0, 0, 2, 0, 0, 0, 4]))
+    assert [len(s.tasks) for s in world.supervisors.values()] == [2, 2]
+    for task in range(4):
+        world.task_ends(task)
+    assert client.codes == []
+    world.advance(50)
+    assert client.codes == [0]
+    world.advance(600)
+    step = world.kept[0]
+    assert (step.state, step.wstatus, step.ntasks) == (StepState.COMPLETED, 0, 4)
+    assert (step.max_rss_node, step.max_rss_task) == ("n2", 3)
+    # Nothing of it is kept anywhere but its number.
+    assert not world.supervisors
+    second = world.create(2, ntasks=1)
+    assert world.answer == Taken(bytes([0, 0, 0, 2]), 1)
+    world.leave(second)
+
+
+def test_exit_codes_by_node_and_code() -> None:
+    world = running(2)
+    client = world.create(1, ntasks=4, min_nodes=2)
+    world.deliver()
+    for task, code in ((0, 0), (1, 1), (2, 2), (3, 3)):
+        world.task_ends(task, code << 8)
+    world.advance(100)
+    # Golden 038: srun -n4 -N2 bash -c 'exit $SLURM_PROCID', but for which task is where.
+    assert sorted(client.errors) == [
+        "srun: error: n1: task 1: Exited with exit code 1",
+        "srun: error: n2: task 2: Exited with exit code 2",
+        "srun: error: n2: task 3: Exited with exit code 3",
+    ]
+    assert client.codes == [3]
+    world.advance(600)
+    assert world.kept[0].state == StepState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("wstatus", "words", "code", "forced"),
+    [
+        (9, "Killed", 137, True),
+        (15, "Terminated", 143, True),
+        (11, "Segmentation fault", 139, False),
+        (10, "User defined signal 1", 138, False),
+        (0x86, "Aborted (core dumped)", 134, False),
+    ],
+)
+def test_ends_by_signal(wstatus: int, words: str, code: int, forced: bool) -> None:
+    """As real srun says it: "Force Terminated" only after KILL and TERM."""
+    world = running()
+    client = world.create(1, ntasks=2)
+    world.task_ends(0, wstatus)
+    world.task_ends(1, wstatus)
+    expected = [f"srun: error: n1: tasks 0-1: {words}"]
+    if forced:
+        expected.append("srun: Force Terminated StepId=7.0")
+    assert client.errors == expected
+    assert client.codes == [code]
+
+
+def test_busy_nodes_are_waited_for_in_order_of_asking() -> None:
+    world = running()
+    first = world.create(1, ntasks=4)
+    second = world.create(2, ntasks=4)
+    assert world.answer == Taken(bytes([0, 0, 0, 2]), -1)
+    small = world.create(3, ntasks=1, exact=True)
+    message = "srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)"
+    assert second.errors == small.errors == [message]
+    world.all_end(0, 0)
+    assert first.codes == [0]
+    assert second.errors == [message, "srun: Step created for StepId=7.1"]
+    assert small.errors == [message]
+    world.all_end(0, 1)
+    assert small.errors == [message, "srun: Step created for StepId=7.2"]
+
+
+def test_immediate_does_not_wait() -> None:
+    world = running()
+    world.create(1, ntasks=4)
+    world.create(2, ntasks=1, immediate=1)
+    assert isinstance(world.answer, NotTaken)
+    assert world.answer.message == (
+        "error: Unable to create step for job 7: Requested nodes are busy"
+    )
+
+
+def test_steps_that_overlap_hold_nothing() -> None:
+    world = running()
+    world.create(1, ntasks=4)
+    world.create(2, ntasks=4, overlap=True)
+    assert world.answer.step == 1
+    world.all_end(0, 0)
+    world.create(3, ntasks=4)
+    assert world.answer.step == 2
+
+
+def test_a_request_may_be_repeated() -> None:
+    world = running()
+    world.create(1, ntasks=1)
+    world.create(1, ntasks=1)
+    assert [answer.step for answer in world.answers] == [0, 0]
+    assert len(world.supervisors) == 1
+
+
+def test_who_may_ask() -> None:
+    world = running()
+    world.create(1, uid=1001)
+    assert world.answer.message == (
+        "error: Unable to confirm allocation for job 7: Access/permission denied"
+    )
+    world.create(2, uid=0)
+    assert isinstance(world.answer, Taken)
+
+
+def test_another_node_passes_it_on() -> None:
+    world = running(2)
+    world.create(1, ntasks=1, node="n2")
+    assert world.answers == []
+    world.deliver()
+    assert world.answer == Taken(bytes([0, 0, 0, 1]), 0)
+
+
+# -- signals of the client: real srun 22.05
+
+
+def test_two_interrupts_within_a_second() -> None:
+    world = running()
+    client = world.create(1, ntasks=2)
+    world.say(client, "G", bytes([INT]))
+    world.now += 300
+    world.say(client, "G", bytes([INT]))
+    (supervisor,) = world.supervisors.values()
+    assert supervisor.signals == [INT] and supervisor.killed == [("cancelled", True)]
+    world.all_end(INT)
+    assert client.errors == [
+        "srun: interrupt (one more within 1 sec to abort)",
+        STATUS,
+        "srun: sending Ctrl-C to StepId=7.0",
+        "srun: forcing job termination",
+        ABORTED,
+    ]
+    assert client.codes == [130]
+
+
+def test_two_interrupts_far_apart() -> None:
+    world = running()
+    client = world.create(1, ntasks=2)
+    for _ in range(2):
+        world.say(client, "G", bytes([INT]))
+        world.now += 1600
+    assert client.errors == ["srun: interrupt (one more within 1 sec to abort)", STATUS] * 2
+
+
+def test_disable_status_and_quit_on_interrupt() -> None:
+    world = running()
+    client = world.create(1, ntasks=2, disable_status=True)
+    world.say(client, "G", bytes([INT]))
+    world.all_end(INT)
+    assert client.errors == [
+        "srun: sending Ctrl-C to StepId=7.0",
+        "srun: error: n1: tasks 0-1: Interrupt",
+    ]
+    assert client.codes == [130]
+    client = world.create(2, ntasks=2, quit_on_interrupt=True)
+    world.say(client, "G", bytes([INT]))
+    assert client.errors == [
+        "srun: sending Ctrl-C to StepId=7.1",
+        "srun: forcing job termination",
+        ABORTED,
+    ]
+
+
+@pytest.mark.parametrize("signum", [TERM, 1, QUIT])
+def test_a_signal_that_ends_srun(signum: int) -> None:
+    world = running()
+    client = world.create(1, ntasks=2)
+    world.say(client, "G", bytes([signum]))
+    world.obey()
+    quit_words = ["srun: Quit"] if signum == QUIT else []
+    assert client.errors == [
+        *quit_words,
+        "srun: forcing job termination",
+        ABORTED,
+        "srun: error: n1: tasks 0-1: Killed",
+    ]
+    assert client.codes == [137]
+
+
+def test_signals_that_are_passed_on() -> None:
+    world = running(2)
+    client = world.create(1, ntasks=2, min_nodes=2)
+    world.deliver()
+    world.say(client, "G", bytes([USR1]))
+    world.say(client, "G", bytes([CONT]))
+    world.deliver()
+    assert client.errors == ["srun: got SIGCONT"]
+    assert [s.signals for s in world.supervisors.values()] == [[USR1], [USR1]]
+
+
+# -- ends that something else decides
+
+
+def test_kill_on_bad_exit() -> None:
+    world = running()
+    client = world.create(1, ntasks=2, kill_on_bad_exit=True)
+    world.task_ends(0, 3 << 8)
+    world.advance(100)
+    (supervisor,) = world.supervisors.values()
+    assert supervisor.killed == [("task_failure", False)]
+    world.obey()
+    # Golden 037.
+    assert client.errors == [
+        "srun: error: n1: task 0: Exited with exit code 3",
+        "srun: Terminating StepId=7.0",
+        "srun: error: n1: task 1: Terminated",
+        "srun: Force Terminated StepId=7.0",
+    ]
+    assert client.codes == [143]
+
+
+def test_kill_on_bad_exit_of_the_cluster() -> None:
+    world = running(extra="KillOnBadExit=1")
+    client = world.create(1, ntasks=2)
+    world.task_ends(0, 3 << 8)
+    world.advance(100)
+    assert "srun: Terminating StepId=7.0" in client.errors
+    other = running(extra="KillOnBadExit=1")
+    client = other.create(1, ntasks=2, kill_on_bad_exit=False)
+    other.task_ends(0, 3 << 8)
+    other.advance(100)
+    assert client.errors == ["srun: error: n1: task 0: Exited with exit code 3"]
+
+
+def test_waiting_after_the_first_end() -> None:
+    world = running()
+    client = world.create(1, ntasks=2, wait=2)
+    world.task_ends(0)
+    world.advance(1900)
+    assert client.errors == []
+    world.advance(200)
+    world.obey()
+    # Golden 037.
+    assert client.errors == [
+        "srun: First task exited 2s ago",
+        "srun: StepId=7.0 task 1: running",
+        "srun: StepId=7.0 task 0: exited",
+        "srun: Terminating StepId=7.0",
+        ABORTED,
+        "srun: error: n1: task 1: Killed",
+    ]
+    assert client.codes == [137]
+
+
+def test_time_limit_of_a_step() -> None:
+    world = running()
+    client = world.create(1, ntasks=1, time_limit=60)
+    world.advance(60_100)
+    (supervisor,) = world.supervisors.values()
+    assert supervisor.killed == [("timeout", False)]
+    world.obey()
+    assert client.errors == [ABORTED, "srun: error: n1: task 0: Terminated"]
+    world.advance(600)
+    assert world.kept[0].state == StepState.TIMEOUT
+
+
+def test_the_jobs_time_limit_ends_its_steps() -> None:
+    world = running(limit_s=60)
+    client = world.create(1, ntasks=1)
+    world.advance(60_100)
+    world.obey()
+    # Golden 031.
+    assert client.errors == [ABORTED, "srun: error: n1: task 0: Terminated"]
+    assert client.codes == [143]
+
+
+def test_the_jobs_warning_goes_to_its_steps() -> None:
+    world = running(limit_s=60, signal_num=USR1, signal_before=20)
+    world.create(1, ntasks=1)
+    world.advance(39_900)
+    (supervisor,) = world.supervisors.values()
+    assert supervisor.signals == []
+    world.advance(200)
+    assert supervisor.signals == [USR1]
+
+
+def test_scancel_of_a_job() -> None:
+    world = running(2)
+    client = world.create(1, ntasks=2, min_nodes=2)
+    world.deliver()
+    world.kill()
+    world.deliver()
+    assert world.phase("n1") == Phase.RUNNING
+    world.obey()
+    world.deliver()
+    world.script_ends(15)
+    world.advance(50)
+    assert client.errors[0] == ABORTED
+    assert sorted(client.errors[1:]) == [
+        "srun: error: n1: task 0: Terminated",
+        "srun: error: n2: task 1: Terminated",
+    ]
+    assert client.codes == [143]
+    assert world.phase("n1") == world.phase("n2") == Phase.RELEASED
+    assert world.kept[0].state == StepState.CANCELLED
+
+
+def test_scancel_of_a_step() -> None:
+    """Real scancel JOB.0: SIGKILL, "CANCELLED by", 0:9."""
+    world = running()
+    client = world.create(1, ntasks=2)
+    world.order("n1", Signal(0, 7, 1, 0, "all", 0))
+    world.obey()
+    assert client.errors == [ABORTED, "srun: error: n1: tasks 0-1: Killed"]
+    world.advance(600)
+    assert (world.kept[0].state, world.kept[0].wstatus) == (StepState.CANCELLED, 9)
+    world.create(2, ntasks=1)
+    world.order("n1", Signal(0, 7, 1, USR1, "all", 1))
+    (supervisor,) = world.supervisors.values()
+    assert supervisor.signals == [USR1]
+
+
+def test_the_script_ends_before_its_step() -> None:
+    world = running()
+    client = world.create(1, ntasks=2)
+    waiting = world.create(2, ntasks=4)
+    world.script_ends(3 << 8)
+    assert waiting.errors[-1] == (
+        "srun: error: Unable to create step for job 7: Job/step already completing or completed"
+    )
+    assert waiting.codes == [1]
+    # The end is told with the step's.
+    assert world.phase("n1") == Phase.RUNNING
+    world.obey()
+    assert client.codes == [143]
+    assert world.phase("n1") == Phase.RELEASED
+    assert world.reports["n1"].wstatus == 3 << 8
+    assert world.kept[0].state == StepState.CANCELLED
+    world.create(3)
+    assert world.answer.message == (
+        "error: Unable to create step for job 7: Job/step already completing or completed"
+    )
+
+
+def test_a_client_that_goes_ends_its_step() -> None:
+    world = running()
+    client = world.create(1, ntasks=1)
+    world.leave(client)
+    (supervisor,) = world.supervisors.values()
+    assert supervisor.killed == [("cancelled", True)]
+    world.obey()
+    world.advance(600)
+    assert world.kept[0].state == StepState.CANCELLED
+
+
+def test_a_node_that_fails_under_a_step() -> None:
+    world = running(2)
+    client = world.create(1, ntasks=2, min_nodes=2)
+    world.deliver()
+    world.dead.add("n2")
+    world.order("n1", Kill(0, 7, 1, "node"))
+    world.obey()
+    world.script_ends(15)
+    world.advance(10_000)
+    assert "srun: error: Node failure on n2" in client.errors
+    assert client.codes == [143]
+    assert world.phase("n1") == Phase.RELEASED
+    assert world.kept[0].state == StepState.NODE_FAIL
+
+
+def test_an_oom_kill() -> None:
+    world = running()
+    client = world.create(1, ntasks=1)
+    world.task_ends(0, 9, cause="oom")
+    assert client.errors[0] == "srun: error: n1: task 0: Out Of Memory"
+    world.advance(600)
+    assert world.kept[0].state == StepState.OUT_OF_MEMORY
+
+
+# -- restarts
+
+
+def test_a_restart_keeps_steps_and_clients() -> None:
+    world = running(2)
+    client = world.create(1, ntasks=2, min_nodes=2)
+    world.deliver()
+    world.task_ends(0, 1 << 8)
+    world.crash("n1")
+    assert client.calls
+    world.crash("n2")
+    world.task_ends(1)
+    world.advance(3000)
+    assert client.errors == ["srun: error: n1: task 0: Exited with exit code 1"]
+    assert client.codes == [1]
+
+
+def test_numbers_are_not_used_again_after_a_restart() -> None:
+    world = running()
+    for port in (1, 2):
+        world.create(port, ntasks=1)
+        world.all_end(0, port - 1)
+        world.advance(1000)
+    world.crash("n1")
+    world.create(3, ntasks=1)
+    assert world.answer.step == 2
+
+
+# -- interactive jobs
+
+
+def salloc(**options: object) -> tuple[World, object]:
+    callback = Callback("h", 50, bytes(32))
+    world = World(2, interactive=Interactive(callback, **options), name="interactive")  # type: ignore[arg-type]
+    world.run()
+    return world, world.clients[50]
+
+
+def test_salloc_and_its_shell() -> None:
+    world, client = salloc()
+    assert client.errors == [  # type: ignore[attr-defined]
+        "salloc: Granted job allocation 7",
+        "salloc: Nodes n[1-2] are ready for job",
+    ]
+    given = dict(
+        item.split(b"=", 1)
+        for letter, data in client.heard  # type: ignore[attr-defined]
+        if letter == "A"
+        for item in data.split(b"\0")
+    )
+    assert given[b"SLURM_JOB_ID"] == b"7" and given[b"SLURM_JOB_NODELIST"] == b"n[1-2]"
+    assert given[b"SLURM_JOB_CPUS_PER_NODE"] == b"4(x2)"
+    assert b"SLURM_PROCID" not in given and b"SLURM_STEP_ID" not in given
+    world.create(1, ntasks=2, min_nodes=2)
+    world.deliver()
+    world.say(client, "Z", (5 << 8).to_bytes(4, "big"))  # type: ignore[arg-type]
+    assert client.errors[2:] == ["salloc: Relinquishing job allocation 7"]  # type: ignore[attr-defined]
+    assert client.codes == [5]  # type: ignore[attr-defined]
+    # What it left running ends first; how the shell ended is known meanwhile, whatever happens.
+    world.crash("n1")
+    world.deliver()
+    world.obey()
+    world.advance(3000)
+    assert world.reports["n1"].wstatus == 5 << 8
+    assert world.phase("n1") == Phase.RELEASED
+
+
+def test_salloc_is_cancelled() -> None:
+    world, client = salloc()
+    world.kill()
+    assert client.errors[2:] == ["salloc: Job allocation 7 has been revoked."]  # type: ignore[attr-defined]
+    assert client.letters.endswith("R")  # type: ignore[attr-defined]
+    assert world.phase("n1") == Phase.RELEASED
+    world.say(client, "Z", (1).to_bytes(4, "big"))  # type: ignore[arg-type]
+    assert client.codes == [1]  # type: ignore[attr-defined]
+
+
+def test_salloc_goes_away() -> None:
+    world, client = salloc()
+    world.leave(client)  # type: ignore[arg-type]
+    assert world.phase("n1") == Phase.RELEASED
+    assert world.reports["n1"].cause == "cancelled"
+
+
+def test_salloc_without_a_shell() -> None:
+    world, client = salloc(no_shell=True)
+    assert client.codes == [0]  # type: ignore[attr-defined]
+    assert world.phase("n1") == Phase.RUNNING
+    world.crash("n1")
+    assert world.phase("n1") == Phase.RUNNING
+
+
+def test_salloc_over_a_restart() -> None:
+    world, client = salloc()
+    world.crash("n1")
+    assert len(client.calls) == 1  # type: ignore[attr-defined]
+    world.say(client, "Z", bytes(4))  # type: ignore[arg-type]
+    assert client.codes == [0]  # type: ignore[attr-defined]
+    assert world.phase("n1") == Phase.RELEASED
+
+
+def srun(**fields: object) -> World:
+    callback = Callback("h", 50, bytes(32))
+    spec = StepSpec(0, argv=["a.out"], **fields)  # type: ignore[arg-type]
+    world = World(1, interactive=Interactive(callback, spec))
+    world.run()
+    return world
+
+
+def test_srun_outside_a_job() -> None:
+    world = srun(ntasks=2)
+    client = world.clients[50]
+    world.crash("n1")
+    world.task_ends(0)
+    world.task_ends(1, 17 << 8)
+    assert client.errors == ["srun: error: n1: task 1: Exited with exit code 17"]
+    assert client.codes == [17]
+    assert world.phase("n1") == Phase.RELEASED
+    assert world.reports["n1"].wstatus == 17 << 8
+    assert world.kept[0].wstatus == 17 << 8
+
+
+def test_srun_outside_a_job_is_cancelled() -> None:
+    world = srun(ntasks=1)
+    client = world.clients[50]
+    world.kill()
+    world.obey()
+    # Golden 039.
+    assert client.errors == [ABORTED, "srun: error: n1: task 0: Terminated"]
+    assert client.codes == [143]
+    assert world.reports["n1"].cause == "cancelled"
+
+
+def test_srun_that_cannot_have_its_step() -> None:
+    world = srun(ntasks=3, min_nodes=3)
+    assert world.clients[50].errors == ["srun: error: Only allocated 1 nodes asked for 3"]
+    assert world.clients[50].codes == [1]
+    assert world.phase("n1") == Phase.RELEASED
+
+
+def test_an_interactive_job_that_never_ran() -> None:
+    callback = Callback("h", 50, bytes(32))
+    world = World(1, interactive=Interactive(callback))
+    world.run = lambda: None  # type: ignore[method-assign]
+    from gsched.wire.messages import LaunchSpec, Prepare
+
+    launch = LaunchSpec(world.job, 0, ["Gn10", "Gn11"], 0, world.script)
+    world.order("n1", Prepare(0, launch, go=False))
+    world.order("n1", Kill(0, 7, 1, "cancelled"))
+    assert world.clients[50].errors == ["salloc: Job allocation 7 has been revoked."]
+    assert world.clients[50].codes == [1]
+
+
+def test_lists_of_tasks() -> None:
+    assert step_text.ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
+    assert step_text.tasks([3]) == "task 3"
+    assert step_text.tasks([1, 0]) == "tasks 0-1"
