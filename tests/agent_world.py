@@ -90,6 +90,8 @@ class Client:
     #: calls of agents that have not been hung up: (node, number)
     calls: list[tuple[str, int]] = field(default_factory=list)
     gone: bool = False
+    #: it hangs up long after it has heard the end
+    slow: bool = False
 
     @property
     def codes(self) -> list[int]:
@@ -273,7 +275,7 @@ class World:
                     client.heard.append((action.letter, action.data))
             elif isinstance(action, sw.HangUp):
                 client = self._client(name, action.client)
-                if client is not None:
+                if client is not None and not client.slow:
                     client.gone = True
                     client.calls.remove((name, action.client))
                     later.append(sw.ClientLost(action.client))

@@ -315,6 +315,9 @@ class JobSteps:
 
     def forget_one(self, lead: Lead) -> None:
         """Controller and client know all of it: only the highest number is still of use."""
+        if self.leads.get(lead.key.step) is not lead:
+            # The job was forgotten before the client went.
+            return
         highest = max(self.leads)
         if lead.record.told and lead.key.step != highest:
             self.drop(lead)

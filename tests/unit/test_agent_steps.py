@@ -526,6 +526,19 @@ def test_srun_outside_a_job() -> None:
     assert world.kept[0].wstatus == 17 << 8
 
 
+def test_a_client_that_stays_longer_than_its_job() -> None:
+    """The daemon ended when such a client went at last."""
+    world = srun(ntasks=1)
+    client = world.clients[50]
+    client.slow = True
+    world.task_ends(0)
+    world.deliver()
+    world.forget()
+    world.leave(client)
+    assert client.codes == [0]
+    assert world.leader.report_message(world.now).attempts == []
+
+
 def test_srun_outside_a_job_is_cancelled() -> None:
     world = srun(ntasks=1)
     client = world.clients[50]
