@@ -22,6 +22,10 @@ from gsched.taskbind import GpuBind, StepGpus, gpu_bind_of, lowest, task_gpus, t
 from gsched.taskcpus import task_cpus
 
 
+#: more tasks than any node takes
+_MANY = 1 << 20
+
+
 class Busy(Exception):
     """The step fits into the job, but not beside the steps that run now; the text is Slurm's."""
 
@@ -326,9 +330,11 @@ class _Plan:
         memory = self._least_memory(part)
         if memory > (node.mem_mb if free and not spec.overlap else part.mem_mb):
             return 0
-        room = (node.cpus if free else part.cpus) // self.cpus_per_task
+        cpus = node.cpus if free else part.cpus
+        room = cpus // self.cpus_per_task
         if spec.overcommit:
-            room = 1 << 20
+            # One CPU is enough for all of them.
+            room = _MANY if cpus else 0
         gpus = self._gpus_at(node, free=free).bit_count()
         if self.gpus.none or part.shares:
             return room

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from gsched import patterns
 from gsched.config import Config
-from gsched.cpuset import parse_cpu_list
+from gsched.cpuset import format_cpu_list, parse_cpu_list
 from gsched.model import Job, StepNode
 from gsched.model.step import StepSpec
 from gsched.multiprog import multi_prog
 from gsched.stepenv import step_environment
+from gsched.taskcpus import binds, parse_cpu_bind
 from gsched.wire.steps import LaunchStep
 from slurmd_compat.binding import list_text
 from slurmd_compat.launcher import Grant, LaunchError
@@ -52,7 +53,7 @@ def step_order(
         launch.callback,
         launch.components,
     )
-    shared |= _packed(grant.variables)
+    shared |= _packed(grant.variables | _bound(launch, config, node, grant))
     items: Order = [("arg", arg) for arg in spec.argv]
     items += [
         ("uid", owner[0]),
@@ -164,6 +165,29 @@ def _hooks(spec: StepSpec, config: Config) -> Order:
         ("user_task_epilog", os.path.join(spec.cwd, spec.task_epilog) if spec.task_epilog else ""),
     )
     return [(key, path) for key, path in found if path.startswith("/")]
+
+
+def _bound(launch: LaunchStep, config: Config, node: str, grant: Grant) -> dict[str, str]:
+    """SLURM_CPU_BIND with the masks that the tasks of this node get, where tasks are bound at all:
+    each its own, or all of the step's. In the machine's numbers where it has the CPUs."""
+    share = launch.step.nodes[launch.index].alloc
+    conf = config.nodes.get(node)
+    bind = parse_cpu_bind(launch.spec.cpu_bind)
+    if conf is None or not binds(config) or not share.cpu_words or bind.kind == "none":
+        return {}
+    masks = []
+    for text in launch.task_cpus or [format_cpu_list(share.cpu_ids)]:
+        mask = sum(1 << cpu for cpu in parse_cpu_list(text))
+        found = grant.machine_cpus(mask)
+        mask = mask if found is None else sum(1 << cpu for cpu in found)
+        masks.append(f"0x{mask:0{-(-conf.cpus // 4)}X}")
+    said, listed = "verbose" if bind.verbose else "quiet", ",".join(masks)
+    return {
+        "SLURM_CPU_BIND": f"{said},mask_cpu:{listed}",
+        "SLURM_CPU_BIND_LIST": listed,
+        "SLURM_CPU_BIND_TYPE": "mask_cpu:",
+        "SLURM_CPU_BIND_VERBOSE": said,
+    }
 
 
 def _cpus(launch: LaunchStep, local: int, grant: Grant) -> Order:

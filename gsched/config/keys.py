@@ -239,6 +239,14 @@ OWN = {
     "requeuefence": "RequeueFence",
 }
 
+#: keys whose text is read where it is needed, from Config.raw
+_AS_WRITTEN = """
+    DebugFlags DependencyParameters InteractiveStepOptions JobFileAppend KillOnBadExit
+    MailDomain MpiDefault ReconfigFlags ResvOverRun SallocDefaultCommand SrunEpilog SrunProlog
+    TaskEpilog TaskPluginParam TaskProlog WaitTime
+"""
+AS_WRITTEN = frozenset(name.lower() for name in _AS_WRITTEN.split())
+
 #: Slurm's other keys, present and past: accepted, without effect, named once by the daemons.
 _WITHOUT_EFFECT = """
     AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageHost
@@ -250,34 +258,32 @@ _WITHOUT_EFFECT = """
     BurstBufferParameters BurstBufferType CacheGroups CertgenParameters CertgenType
     CertmgrParameters CertmgrType CheckpointType ChosLoc CliFilterParameters CliFilterPlugins
     CompleteWait CoreSpecPlugin CpuFreqDef CpuFreqGovernors CredType CryptoType
-    DataParserParameters DebugFlags DefaultStorageHost DefaultStorageLoc DefaultStoragePass
-    DefaultStoragePort DefaultStorageType DefaultStorageUser DependencyParameters
-    DisableRootJobs DynAllocPort EioTimeout EpilogMsgTime EpilogTimeout ExtSensorsFreq
-    ExtSensorsType FairShareDampeningFactor FastSchedule FederationParameters GetEnvTimeout
-    GpuFreqDef GroupUpdateForce GroupUpdateTime HashPlugin HealthCheckNodeState
-    HealthCheckTimeout HttpParserType InteractiveStepOptions JobAcctGatherFrequency
-    JobAcctGatherParams JobAcctGatherType JobCheckpointDir JobCompHost JobCompLoc JobCompParams
-    JobCompPass JobCompPassScript JobCompPort JobCompType JobCompUser JobContainerPlugin
-    JobContainerType JobCredentialPrivateKey JobCredentialPublicCertificate JobFileAppend
-    KeepAliveTime KillOnBadExit LaunchType LicenseParameters LogTimeFormat MailDomain
+    DataParserParameters DefaultStorageHost DefaultStorageLoc DefaultStoragePass
+    DefaultStoragePort DefaultStorageType DefaultStorageUser DisableRootJobs DynAllocPort
+    EioTimeout EpilogMsgTime EpilogTimeout ExtSensorsFreq ExtSensorsType
+    FairShareDampeningFactor FastSchedule FederationParameters GetEnvTimeout GpuFreqDef
+    GroupUpdateForce GroupUpdateTime HashPlugin HealthCheckNodeState HealthCheckTimeout
+    HttpParserType JobAcctGatherFrequency JobAcctGatherParams JobAcctGatherType JobCheckpointDir
+    JobCompHost JobCompLoc JobCompParams JobCompPass JobCompPassScript JobCompPort JobCompType
+    JobCompUser JobContainerPlugin JobContainerType JobCredentialPrivateKey
+    JobCredentialPublicCertificate KeepAliveTime LaunchType LicenseParameters LogTimeFormat
     MaxBatchRequeue MaxDBDMsgs MaxNodeCount MaxStepCount MaxTasksPerNode MCSParameters MCSPlugin
-    MemLimitEnforce MetricsAuthUsers MetricsParameters MetricsType MpiDefault MpiParams
+    MemLimitEnforce MetricsAuthUsers MetricsParameters MetricsType MpiParams
     MsgAggregationParams NamespacePlugin NamespaceType NodeFeaturesPlugins PluginDir
     PlugStackConfig PowerParameters PowerPlugin PreemptExemptTime PreemptParameters
     PrEpParameters PrEpPlugins PriorityCalcPeriod PriorityFlags PriorityParameters
-    PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityUsageResetPeriod
-    PrologTimeout PropagatePrioProcess PropagateResourceLimits PropagateResourceLimitsExcept
-    RebootProgram ReconfigFlags RequeueExit RequeueExitHold ResumeFailProgram ResumeProgram
-    ResumeRate ResumeTimeout ResvEpilog ResvOverRun ResvProlog RoutePlugin SallocDefaultCommand
-    SbcastParameters SchedulerAuth SchedulerPort SchedulerRootFilter SchedulerTimeSlice
-    ScronParameters SlurmctldAddr SlurmctldHttpAuthParameters SlurmctldPlugstack
-    SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg SlurmctldSyslogDebug SlurmdHttpAuthParameters
-    SlurmdPlugstack SlurmdSyslogDebug SlurmSchedLogFile SlurmSchedLogLevel SrunEpilog
-    SrunPortRange SrunProlog StepMgrParameters SuspendExcNodes SuspendExcParts SuspendExcStates
-    SuspendProgram SuspendRate SuspendTime SuspendTimeout SwitchName SwitchParameters SwitchType
-    TaskEpilog TaskPluginParam TaskProlog TCPTimeout TLSParameters TLSType
+    PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityUsageResetPeriod PrologTimeout
+    PropagatePrioProcess PropagateResourceLimits PropagateResourceLimitsExcept RebootProgram
+    RequeueExit RequeueExitHold ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout
+    ResvEpilog ResvProlog RoutePlugin SbcastParameters SchedulerAuth SchedulerPort
+    SchedulerRootFilter SchedulerTimeSlice ScronParameters SlurmctldAddr
+    SlurmctldHttpAuthParameters SlurmctldPlugstack SlurmctldPrimaryOffProg
+    SlurmctldPrimaryOnProg SlurmctldSyslogDebug SlurmdHttpAuthParameters SlurmdPlugstack
+    SlurmdSyslogDebug SlurmSchedLogFile SlurmSchedLogLevel SrunPortRange StepMgrParameters
+    SuspendExcNodes SuspendExcParts SuspendExcStates SuspendProgram SuspendRate SuspendTime
+    SuspendTimeout SwitchName SwitchParameters SwitchType TCPTimeout TLSParameters TLSType
     TrackWCKey TreeWidth UnkillableStepProgram UrlParserType UsePAM UseSpecResources VSizeFactor
-    WaitTime X11Parameters
+    X11Parameters
 """
 
 #: lower-case key -> as Slurm spells it

@@ -131,6 +131,8 @@ class _Globals:
             pair = self._once(pair)
             field, parse = keys.FIELDS[name]
             self.fields[field] = parse(pair)
+        elif name in keys.AS_WRITTEN:
+            pair = self._once(pair)
         elif name in keys.WITHOUT_EFFECT:
             pair = self._once(pair)
             self.ignored[keys.WITHOUT_EFFECT[name]] = f"{pair.file}:{pair.line}"

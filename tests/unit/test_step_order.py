@@ -175,6 +175,14 @@ def test_cpus_of_tasks() -> None:
     grant.machine_cpus = lambda cpus: binding.machine_cpus(cpus, [0, 2, 4, 6, 1, 3, 5, 7])
     items = order(extra="TaskPlugin=task/affinity", grant=grant, ntasks=4, cpu_bind="rank")
     assert each_task(items, "tcpus") == [["0"], ["2"]]
+    # The masks in the words of Slurm, as wide as the node has CPUs.
+    assert b"SLURM_CPU_BIND=quiet,mask_cpu:0x0001,0x0004" in of(items, "env")
+    assert b"SLURM_CPU_BIND_LIST=0x0001,0x0004" in of(items, "env")
+    assert b"SLURM_CPU_BIND_TYPE=mask_cpu:" in of(items, "env")
+    items = order(extra="TaskPlugin=task/affinity", grant=grant, ntasks=2)
+    # As many tasks as sockets: each has its own.
+    assert each_task(items, "tcpus") == [["0,2,4,6"]]
+    assert b"SLURM_CPU_BIND=quiet,mask_cpu:0x0055" in of(items, "env")
     # A simulated node has more CPUs than the machine.
     grant.machine_cpus = lambda cpus: None
     items = order(extra="TaskPlugin=task/affinity", grant=grant, ntasks=4, cpu_bind="rank")
