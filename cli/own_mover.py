@@ -3,7 +3,9 @@ becomes the C program that moves streams, terminal and signals."""
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +30,27 @@ class OwnMover:
         self._streams = streams
         self._listener: socket.socket | None = None
         self._secret = b""
+        # For this process alone: what it starts must not inherit it.
+        self._take(os.environ.pop("GSCHED_LISTENER", ""))
 
-    def listening(self) -> tuple[int, bytes]:
+    def _take(self, handed: str) -> None:
+        """The thin client's listener, "FD PORT HEXSECRET": its request is made again here, and is
+        to be called back at the same place."""
+        words = handed.split()
+        if len(words) != 3:
+            return
+        try:
+            number, secret = int(words[0]), bytes.fromhex(words[2])
+            if len(secret) == SECRET_BYTES and number > 2:
+                self._listener, self._secret = socket.socket(fileno=number), secret
+        except (ValueError, OSError):
+            pass
+
+    def listening(self, ports: str = "") -> tuple[int, bytes]:
         if self._listener is None:
-            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            listener.bind(("", 0))
-            listener.listen(BACKLOG)
-            self._listener, self._secret = listener, os.urandom(SECRET_BYTES)
+            self._listener = _listener(ports)
+            self._listener.listen(BACKLOG)
+            self._secret = os.urandom(SECRET_BYTES)
         return self._listener.getsockname()[1], self._secret
 
     def follow(self, plan: bytes) -> int:
@@ -56,6 +72,25 @@ class OwnMover:
         except OSError as problem:
             sys.stderr.write(f"{self._name}: fatal: cannot run {path}: {problem.strerror}\n")
         return 1
+
+
+def _listener(ports: str) -> socket.socket:
+    """On IPv6 and IPv4, or IPv4 alone; in SrunPortRange where that is set. Raises OSError."""
+    first, _, last = ports.partition("-")
+    numbers = [0]
+    if first.isdigit() and last.isdigit():
+        numbers = list(range(int(first), min(int(last), 65535) + 1))
+        random.shuffle(numbers)
+    problem = OSError(errno.EADDRINUSE, "no free port in SrunPortRange")
+    for number in numbers:
+        for family in (socket.AF_INET6, socket.AF_INET):
+            try:
+                return socket.create_server(
+                    ("", number), family=family, dualstack_ipv6=family == socket.AF_INET6
+                )
+            except OSError as why:
+                problem = why
+    raise problem
 
 
 def program() -> str:

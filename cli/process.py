@@ -18,8 +18,9 @@ class Mover(Protocol):
     #: whom the agents are asked for: (uid, gid, pid); None: for this process itself
     behalf: tuple[int, int, int] | None
 
-    def listening(self) -> tuple[int, bytes]:
-        """The port where the client listens, and its secret. Raises OwnProcess, OSError."""
+    def listening(self, ports: str = "") -> tuple[int, bytes]:
+        """The port where the client listens, within `ports` (SrunPortRange) if it does not yet, and
+        its secret. Raises OwnProcess, OSError."""
         ...
 
     def follow(self, plan: bytes) -> int:

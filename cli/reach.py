@@ -45,7 +45,7 @@ def callback(config: Config, mover: Mover) -> Callback:
     """Where agents find this client. Raises OwnProcess, OSError."""
     from gsched.model.step import Callback
 
-    port, secret = mover.listening()
+    port, secret = mover.listening(config.raw.get("srunportrange", ""))
     return Callback(own_address(config), port, secret)
 
 

@@ -107,7 +107,7 @@ class KeptPlan:
         self.behalf = behalf
         self.plan: bytes | None = None
 
-    def listening(self) -> tuple[int, bytes]:
+    def listening(self, ports: str = "") -> tuple[int, bytes]:
         return 40404, SECRET
 
     def follow(self, plan: bytes) -> int:

@@ -157,7 +157,7 @@ class _Mover:
         #: b"" until there is one
         self.plan = b""
 
-    def listening(self) -> tuple[int, bytes]:
+    def listening(self, ports: str = "") -> tuple[int, bytes]:
         if not self._line.port:
             raise OwnProcess
         return self._line.port, self._line.secret

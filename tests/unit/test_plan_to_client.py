@@ -18,6 +18,7 @@ from gsched.frontend.commands import Commands
 from gsched.wire.commandline import parse
 from gsched.wire.framing import _recv_exactly
 from gsched.wire.messages import BadMessage
+from gsched_cli.own_mover import OwnMover
 
 SECRET = bytes(range(32))
 
@@ -133,3 +134,31 @@ def test_a_python_command_becomes_the_mover(tmp_path: Path) -> None:
     port, secret = first.split()
     assert second == f"srun {port} {secret}{b'mode=step'.hex()}00"
     assert len(secret) == 64
+
+
+def test_the_listener_of_the_thin_client_is_taken_over(tmp_path: Path) -> None:
+    """A request that is made again must be called back at the same place."""
+    mover = tmp_path / "gsched-mover"
+    mover.write_text(MOVER)
+    mover.chmod(0o755)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        where = f"{listener.fileno()} {port} {SECRET.hex()}"
+        done = subprocess.run(
+            [sys.executable, "-c", STARTER, str(tmp_path / "gsched-command")],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "GSCHED_LISTENER": where},
+            pass_fds=[listener.fileno()],
+        )
+    assert done.stdout.splitlines()[0] == f"{port} {SECRET.hex()}"
+
+
+def test_ports_of_the_site(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        free = taken.getsockname()[1]
+    mover = OwnMover("srun")
+    assert mover.listening(f"{free}-{free}")[0] == free
+    with pytest.raises(OSError, match=r"[Aa]ddress"):
+        OwnMover("srun").listening(f"{free}-{free}")
