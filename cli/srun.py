@@ -10,6 +10,7 @@ from gsched.request import COMMAND_LINE, Refusal, finish, next_component
 from gsched_cli import environ, reach
 from gsched_cli import launch_values as w
 from gsched_cli.common import Reader, Streams, command_main, error, version_line
+from gsched_cli.getopt import walk
 from gsched_cli.launch_options import SRUN, SRUN_SHORT
 from gsched_cli.launch_values import LaunchOptions
 from gsched_cli.options import Option, apply, from_environment
@@ -21,7 +22,6 @@ from gsched_cli.submission import (
     SPEC_RESOURCES,
     Said,
     answered,
-    components,
     context,
     error_code,
     guarded,
@@ -62,6 +62,8 @@ class _Asked(NamedTuple):
     components: list[LaunchOptions]
     said: Said
     command: list[str]
+    #: that of each component
+    commands: list[list[str]]
 
 
 def run(
@@ -79,24 +81,66 @@ def run(
 
 def _run(one: _Run) -> int:
     known = context(one.reader, one.cwd, one.streams)
-    said, command = components(one.argv, SRUN, SRUN_SHORT)
+    said, commands = _components(one.argv)
     for item in (item for part in said for item in part):
         code = _immediate(item, one.streams)
         if code is not None:
             return code
-    if not command:
+    if not commands[-1]:
         # The values are looked at before.
         _options(one.env, said[:1], known, inside=False)
         raise Refusal("No command given to execute.", kind="fatal")
     job = _own_job(one.env, said, known)
     options = _options(one.env, said, known, inside=job != 0)
-    asked = _Asked(options[0], options, [item for part in said for item in part], command)
+    everything = [item for part in said for item in part]
+    asked = _Asked(options[0], options, everything, commands[0], commands)
     _verify(asked, one, inside=job != 0)
     if options[0].verbose:
         tell(NAME, options[0], asked.said, one.streams)
+    if options[0].bcast is not None and not options[0].test_only:
+        asked = _broadcast(asked, job, one)
     if job and not options[0].test_only:
         return _inside(asked, job, one)
     return _outside(asked, one)
+
+
+def _broadcast(asked: _Asked, job: int, one: _Run) -> _Asked:
+    """--bcast: the program lies on the nodes before the step starts. A job of its own is allocated
+    first, and srun runs again in it."""
+    from gsched_cli import bcast
+
+    options = asked.options
+    # Another program runs before the step: that is not for a worker.
+    one.streams.files.own()
+    if options.multi_prog:
+        raise Refusal("--bcast does not go with --multi-prog")
+    if not job:
+        return asked
+    folder = _folder(options, one)
+    target = bcast.copied_to(
+        asked.command[0], options.bcast or "", job, folder, one.cwd, one.env, one.reader.config()
+    )
+    return asked._replace(command=[target, *asked.command[1:]])
+
+
+def _components(argv: Sequence[str]) -> tuple[list[Said], list[list[str]]]:
+    """Options and command of each component, parted by ":"; one without a command of its own has
+    that of the next. [] where there is none at all."""
+    said: list[Said] = []
+    commands: list[list[str]] = []
+    rest = list(argv)
+    while True:
+        one, words = walk(rest, SRUN, SRUN_SHORT)
+        said.append(one)
+        if ":" not in words:
+            commands.append(words)
+            break
+        place = words.index(":")
+        commands.append(words[:place])
+        rest = words[place + 1 :]
+    for place in range(len(commands) - 2, -1, -1):
+        commands[place] = commands[place] or commands[place + 1]
+    return said, commands
 
 
 def _immediate(item: tuple[Option, str | None], streams: Streams) -> int | None:
@@ -203,6 +247,8 @@ def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
             "MPI: Unable to load any plugin",
             f"Invalid MPI type '{options.mpi}', --mpi=list for acceptable types",
         )
+    if options.asynchronous:
+        raise Refusal("--async is not supported: a step's output goes to its srun")
     if options.no_allocate:
         if not options.nodelist:
             raise Refusal("must specify a node list with -Z, --no-allocate.")
@@ -251,9 +297,11 @@ def _spec(asked: _Asked, one: _Run, ntasks: int) -> tuple[StepSpec, Files]:
         for warning in warnings:
             one.streams.stderr.write(f"srun: warning: {warning}\n")
     if options.multi_prog:
-        spec.multi_prog = _programs(asked.command[0], one)
         # Arguments of the command line come after those of the file.
-        spec.argv = list(asked.command)
+        spec.multi_prog = _programs(asked.command[0], one)
+    elif any(command != asked.command for command in asked.commands):
+        spec.multi_prog = _of_components(asked)
+        spec.argv = [asked.command[0]]
     spec.rlimits = environ.propagated(options.propagate, one.process.soft_limit)
     spec.client_host = one.process.host
     spec.submit_line = " ".join((NAME, *one.argv))
@@ -283,6 +331,23 @@ def _programs(name: str, one: _Run) -> str:
     except OSError:
         raise Refusal(f"Could not open multi_prog config file {name}") from None
     return data.decode("utf-8", "surrogateescape")
+
+
+def _of_components(asked: _Asked) -> str:
+    """The programs of a heterogeneous job as a --multi-prog file says them."""
+    lines, first = [], 0
+    for options, command in zip(asked.components, asked.commands, strict=True):
+        low, high = options.nodes or (1, 1)
+        count = options.ntasks or options.ntasks_per_node * low or low
+        if (low != high and not options.ntasks) or any("'" in word for word in command):
+            raise Refusal(
+                "components with different programs need their number of tasks (-n), "
+                "and no single quotes in the words of their commands"
+            )
+        quoted = " ".join(f"'{word}'" for word in command)
+        lines.append(f"{first}-{first + count - 1} {quoted}\n")
+        first += count
+    return "".join(lines)
 
 
 def _plan(
@@ -319,7 +384,7 @@ def _inside(asked: _Asked, job: int, one: _Run) -> int:
     from gsched.wire.steps import CreateStep, NotTaken, Taken
 
     if len(asked.components) > 1:
-        raise Refusal('several programs in one step (":") are not supported')
+        asked = _merged(asked)
     mover = one.process.mover
     assert mover is not None
     asked.options.jobid = job
@@ -342,6 +407,23 @@ def _inside(asked: _Asked, job: int, one: _Run) -> int:
     step = answer.step if answer.step >= 0 else None
     plan = _plan("step", asked, where, one, job, step, spec.name)
     return mover.follow(plan.packed())
+
+
+def _merged(asked: _Asked) -> _Asked:
+    """Components that differ in nothing but --het-group are one step."""
+    options = copied(asked.options)
+    groups: set[int] = set()
+    for number, part in enumerate(asked.components):
+        groups.update(part.het_group or [number])
+        plain = copied(part)
+        plain.het_group, plain.origin = options.het_group, options.origin
+        if plain != options or asked.commands[number] != asked.command:
+            raise Refusal(
+                "components of one srun in a job must have the same command and options: "
+                "start a step for each"
+            )
+    options.het_group = sorted(groups)
+    return asked._replace(options=options, components=[options], commands=[asked.command])
 
 
 def _not_taken(answer: NotTaken, job: int, one: _Run) -> int:
@@ -377,7 +459,8 @@ def _outside(asked: _Asked, one: _Run) -> int:
     user, group = identity(options, one.process, one.reader)
     variables = environ.packed(environ.chosen(one.env, options.export))
     step, where = _spec(_of_all(asked), one, specs[0].shape.ntasks)
-    script = encode(Interactive(reach.callback(one.reader.config(), mover), step))
+    callback = reach.callback(one.reader.config(), mover)
+    script = encode(Interactive(callback, step if options.bcast is None else None))
     request = SubmitJob(specs[0], script, variables, user, group, specs[1:])
     if options.test_only:
         return test_only(NAME, request, one.env, one.streams, one.reader, one.process)
@@ -392,7 +475,12 @@ def _outside(asked: _Asked, one: _Run) -> int:
     if isinstance(reply, Refused):
         error(one.streams, NAME, f"Unable to allocate resources: {reply.message}")
         return immediate_code(reply.code, options, one.env)
-    plan = _plan("job", asked, where, one, reply.value, 0, step.name)
+    if options.bcast is None:
+        plan = _plan("job", asked, where, one, reply.value, 0, step.name)
+    else:
+        plan = Plan("salloc", reply.value)
+        plan.flag("quiet", True)
+        plan.each("arg", [NAME, *one.argv])
     waiting_texts(plan, NAME, reply.value, reply.data, options)
     if options.verbose:
         one.streams.stderr.write(f"srun: JobId={reply.value} returned by the controller\n")
@@ -450,16 +538,16 @@ def _of_all(asked: _Asked) -> _Asked:
 def _job_specs(asked: _Asked, one: _Run) -> list[JobSpec]:
     """The components of the job, as sbatch makes them."""
     specs: list[JobSpec] = []
-    for options in asked.components:
+    for options, command in zip(asked.components, asked.commands, strict=True):
         made = finish(options)
         spec = made.spec
         if options.job_name is None:
             spec.name = posixpath.basename(asked.command[0])
-        spec.interactive = NAME
+        spec.interactive = NAME if options.bcast is None else "salloc"
         spec.immediate = options.immediate
         complete(spec, options, one.argv, one.cwd, one.env, one.process, NAME)
-        spec.command = asked.command[0]
-        spec.args = tuple(asked.command[1:])
+        spec.command = command[0]
+        spec.args = tuple(command[1:])
         # The step has its own files.
         spec.std_in = spec.std_out = spec.std_err = ""
         specs.append(spec)

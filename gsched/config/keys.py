@@ -241,9 +241,9 @@ OWN = {
 
 #: keys whose text is read where it is needed, from Config.raw
 _AS_WRITTEN = """
-    DebugFlags DependencyParameters InteractiveStepOptions JobFileAppend KillOnBadExit
-    MailDomain MpiDefault ReconfigFlags ResvOverRun SallocDefaultCommand SrunEpilog SrunProlog
-    TaskEpilog TaskPluginParam TaskProlog WaitTime
+    BcastParameters DebugFlags DependencyParameters InteractiveStepOptions JobFileAppend
+    KillOnBadExit MailDomain MpiDefault ReconfigFlags ResvOverRun SallocDefaultCommand SrunEpilog SrunPortRange
+    SrunProlog TaskEpilog TaskPluginParam TaskProlog WaitTime
 """
 AS_WRITTEN = frozenset(name.lower() for name in _AS_WRITTEN.split())
 
@@ -254,7 +254,7 @@ _WITHOUT_EFFECT = """
     AccountingStorageUser AccountingStoreFlags AccountingStoreJobComment AcctGatherEnergyType
     AcctGatherFilesystemType AcctGatherInfinibandType AcctGatherInterconnectType
     AcctGatherNodeFreq AcctGatherProfileType AllowSpecResourcesUsage AuthAltParameters
-    AuthAltTypes AuthInfo AuthType BackupAddr BackupController BcastExclude BcastParameters
+    AuthAltTypes AuthInfo AuthType BackupAddr BackupController BcastExclude
     BurstBufferParameters BurstBufferType CacheGroups CertgenParameters CertgenType
     CertmgrParameters CertmgrType CheckpointType ChosLoc CliFilterParameters CliFilterPlugins
     CompleteWait CoreSpecPlugin CpuFreqDef CpuFreqGovernors CredType CryptoType
@@ -279,7 +279,7 @@ _WITHOUT_EFFECT = """
     SchedulerRootFilter SchedulerTimeSlice ScronParameters SlurmctldAddr
     SlurmctldHttpAuthParameters SlurmctldPlugstack SlurmctldPrimaryOffProg
     SlurmctldPrimaryOnProg SlurmctldSyslogDebug SlurmdHttpAuthParameters SlurmdPlugstack
-    SlurmdSyslogDebug SlurmSchedLogFile SlurmSchedLogLevel SrunPortRange StepMgrParameters
+    SlurmdSyslogDebug SlurmSchedLogFile SlurmSchedLogLevel StepMgrParameters
     SuspendExcNodes SuspendExcParts SuspendExcStates SuspendProgram SuspendRate SuspendTime
     SuspendTimeout SwitchName SwitchParameters SwitchType TCPTimeout TLSParameters TLSType
     TrackWCKey TreeWidth UnkillableStepProgram UrlParserType UsePAM UseSpecResources VSizeFactor

@@ -12,6 +12,7 @@ from sbatch_support import SLURM_CONF
 
 from gsched.config import parse_config
 from gsched.model.step import ALL_TASKS, NO_TASK
+from gsched.multiprog import multi_prog
 from gsched.wire.messages import FirstLook, Refused
 from gsched.wire.steps import Behalf, CreateStep, NotTaken, Taken
 
@@ -204,6 +205,24 @@ def test_components_of_a_heterogeneous_job() -> None:
     assert [job.spec.shape.ntasks, *(c.shape.ntasks for c in job.components)] == [1, 2]
     assert done.interactive.step is not None
     assert done.interactive.step.het_group == [0, 1]
+
+
+def test_components_with_programs_of_their_own() -> None:
+    done = srun("-n2", "echo", "a b", ":", "-n3", "hostname", "-s")
+    job = done.cluster.submitted[0]
+    assert (job.spec.command, job.components[0].command) == ("echo", "hostname")
+    spec = done.interactive.step
+    assert spec is not None
+    argvs = multi_prog(spec.multi_prog, 5)
+    assert argvs == [["echo", "a b"]] * 2 + [["hostname", "-s"]] * 3
+
+
+def test_components_of_the_job_that_there_is() -> None:
+    spec = step("--het-group=0", "hostname", ":", "--het-group=1,2", "hostname").created.spec
+    assert (spec.het_group, spec.argv) == ([0, 1, 2], ["hostname"])
+    done = step("--het-group=0", "hostname", ":", "--het-group=1", "date")
+    assert done.code == 1
+    assert done.mover.plan is None
 
 
 def test_test_only() -> None:
