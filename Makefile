@@ -25,10 +25,11 @@ demo: $(VENV)/.installed
 test: $(VENV)/.tested
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -n $(WORKERS) $(ARGS)
 
-# The core's tests on a build that stops at the first wrong access or undefined operation.
+# The core's and the supervisor's tests on builds that stop at the first wrong access or undefined operation.
 sanitize: $(VENV)/.tested
 	$(PIP) install -q 'Cython>=3.1'
 	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-core.sh $(ARGS)
+	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-stepd.sh $(ARGS)
 
 bench: $(VENV)/.tested
 	$(BIN)/python bench/run_all.py $(ARGS)

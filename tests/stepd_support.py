@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import secrets
 import select
 import shutil
@@ -72,7 +73,9 @@ class Step:
         self.events, theirs = socket.socketpair()
         os.set_inheritable(theirs.fileno(), True)
         self.pid = os.posix_spawn(
-            binary, [str(binary), str(self.dir), str(theirs.fileno())], {"TZ": "UTC"}
+            binary,
+            [str(binary), str(self.dir), str(theirs.fileno())],
+            {"TZ": "UTC"} | {key: os.environ[key] for key in REPORTS if key in os.environ},
         )
         theirs.close()
 
@@ -189,6 +192,11 @@ def alive(pid: int) -> bool:
     return True
 
 
+#: where sanitizers report to
+REPORTS = ("ASAN_OPTIONS", "UBSAN_OPTIONS")
+#: how the supervisor under test is built, beside the usual
+FLAGS = os.environ.get("GSCHED_STEPD_CFLAGS", "")
+
 ALL = 0xFFFFFFFF
 FREE = 64 << 10
 
@@ -237,11 +245,12 @@ class Client:
     def _exactly(self, sock: socket.socket, n: int) -> bytes:
         data = b""
         while len(data) < n:
+            if self.connections:  # only the hello is always read
+                self.reading.wait()
             part = sock.recv(min(n - len(data), 1 << 20))
             if not part:
                 raise EOFError
             data += part
-            self.reading.wait()
         return data
 
     def _serve(self, sock: socket.socket) -> None:
@@ -350,3 +359,18 @@ def tasks(n: int, script: str, *, first: int = 0, total: int = 0, own: object = 
         if callable(own):
             records += own(i)
     return records
+
+
+def assert_small(pid: int) -> None:
+    """At most 5 MB of it are resident; sanitizers keep memory of their own."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"^VmRSS:\s+(\d+)", status, re.M)
+    assert found and (int(found[1]) < 5 << 10 or "sanitize" in FLAGS), found[0]
+
+
+def mover_of(step: Step) -> int:
+    """The process of a supervisor that moves streams: its only child of the same program."""
+    children = Path(f"/proc/{step.pid}/task/{step.pid}/children").read_text().split()
+    found = [pid for pid in children if Path(f"/proc/{pid}/comm").read_text()[:5] == "stepd"]
+    assert len(found) == 1
+    return int(found[0])

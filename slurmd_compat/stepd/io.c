@@ -177,6 +177,8 @@ static int64_t until(void)
 
 static void turn(bool served)
 {
+    if (m.nonsense || (served && m.wire.fd < 0))
+        client_gone();
     size_t room = wire_room(&m.wire);
     bool roomy = room >= READ_LEAST;
     struct pollfd p[] = {
@@ -191,8 +193,6 @@ static void turn(bool served)
     if (n < 0)
         return;
     wire_turn(&m.wire, p[0].revents, &calls);
-    if (m.nonsense || (served && m.wire.fd < 0))
-        client_gone();
     if (m.gate >= 0 && now_ms() >= m.gate_until)
         open_gate();
     if (p[1].revents)

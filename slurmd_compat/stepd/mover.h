@@ -28,7 +28,8 @@ struct wire {
     struct blob *blobs; /* after what is in the buffer */
     unsigned char *in;
     size_t got;
-    char letter;         /* of the message being read; 0: between two */
+    bool inside;         /* of a message: the rest of this is for it */
+    char letter;         /* its kind */
     uint32_t task;       /* of an `I` */
     size_t left;         /* bytes of it that have not come */
     unsigned char *body; /* of a message kept whole */

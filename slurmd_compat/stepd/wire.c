@@ -195,14 +195,14 @@ static void deliver(struct wire *w, const struct wire_calls *calls)
         calls->exchange(get32(p), p + 4, w->filled - 4);
     free(w->body);
     w->body = NULL;
-    w->letter = 0;
+    w->inside = false;
 }
 
 /* Takes what it can of the n bytes; how many. -1: nonsense. */
 static ssize_t take(struct wire *w, const unsigned char *p, size_t n,
                     const struct wire_calls *calls)
 {
-    if (!w->letter) {
+    if (!w->inside) {
         if (n < 5)
             return 0;
         uint32_t length = get32(p);
@@ -211,6 +211,7 @@ static ssize_t take(struct wire *w, const unsigned char *p, size_t n,
             return -1;
         if (n < head)
             return 0;
+        w->inside = true;
         w->letter = (char)p[4];
         w->left = length - (head - 4);
         w->filled = 0;
@@ -218,7 +219,7 @@ static ssize_t take(struct wire *w, const unsigned char *p, size_t n,
             w->task = get32(p + 5);
             if (!w->left) {
                 calls->input(w->task, NULL, 0);
-                w->letter = 0;
+                w->inside = false;
             }
             return HEAD;
         }
@@ -238,7 +239,7 @@ static ssize_t take(struct wire *w, const unsigned char *p, size_t n,
     if (w->letter == 'I') {
         calls->input(w->task, p, part);
         if (!w->left)
-            w->letter = 0;
+            w->inside = false;
     } else {
         if (w->body)
             memcpy(w->body + w->filled, p, part);

@@ -35,7 +35,9 @@ def other_user() -> str:
 
 @pytest.fixture(scope="session")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("stepd") / "stepd")
+    """The supervisor; GSCHED_STEPD_CFLAGS: with these flags (tools/sanitize-stepd.sh)."""
+    flags = os.environ.get("GSCHED_STEPD_CFLAGS", "").split()
+    return build(tmp_path_factory.mktemp("stepd") / "stepd", *flags)
 
 
 @pytest.fixture(scope="session")

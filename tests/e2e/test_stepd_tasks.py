@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from stepd_support import STAMP, Client, Records, Start, alive, tasks, text
 
+from slurmd_compat.cgroups import Cgroups
 from slurmd_compat.stepd import Status
 
 LABEL = "STEP 7.0 ON gpu01"
@@ -320,3 +321,165 @@ def test_many_short_children_do_no_harm(start: Start, client: Client) -> None:
     script = "for i in $(seq 300); do (/bin/true &) ; done; exit 6"
     status = run(start, client, tasks(4, script))
     assert [task.wstatus for task in status.tasks.values()] == [6 << 8] * 4
+
+
+# -- the programs around a task
+
+
+def program(start: Start, name: str, body: str) -> str:
+    path = start.out / name
+    path.write_text(f"#!/bin/bash\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_task_prologs_change_environment_and_output(start: Start, client: Client) -> None:
+    """Measured with Slurm 22.05: printed lines go to the task's output, other output and the
+    error output nowhere; the cluster's program comes first."""
+    first = program(
+        start,
+        "first",
+        'echo "export FOO=from $SLURM_TASK_PID $SLURM_PROCID"; echo "print hello  printed"\n'
+        'echo "unset BAR"; echo junk; echo "export SP = x"; echo "export BOTH=1"; echo err >&2\n'
+        'echo "print $SLURM_SCRIPT_CONTEXT $(readlink /proc/self/fd/0) $(id -u)"',
+    )
+    second = program(start, "second", 'echo "print second $FOO"; echo "export BOTH=${BOTH}2"')
+    script = 'echo "FOO=$FOO BAR=$BAR SP=$SP BOTH=$BOTH CONTEXT=$SLURM_SCRIPT_CONTEXT"'
+    status = run(
+        start,
+        client,
+        [
+            *tasks(2, script),
+            ("env", "BAR=1"),
+            ("pid_env", "SLURM_TASK_PID"),
+            ("task_prolog", first),
+            ("user_task_prolog", second),
+        ],
+    )
+    uid = os.stat(start.out).st_uid
+    for i in range(2):
+        foo = f"from {status.tasks[i].pid} {i}"
+        assert client.out[i].decode().splitlines() == [
+            "hello  printed",
+            f"prolog_task /dev/null {uid}",
+            f"second {foo}",
+            f"FOO={foo} BAR= SP= x BOTH=12 CONTEXT=",
+        ]
+        assert client.err[i] == b""
+
+
+def test_a_failing_task_prolog_ends_its_task(start: Start, client: Client) -> None:
+    """Measured with Slurm 22.05: the task has the prolog's exit code and is not run."""
+    path = program(start, "fails", '[ "$SLURM_PROCID" = 0 ] || exit 3')
+    status = run(start, client, [*tasks(2, "echo ran"), ("user_task_prolog", path)])
+    assert {i: task.wstatus for i, task in status.tasks.items()} == {0: 0, 1: 3 << 8}
+    assert client.out == {0: b"ran\n"}
+    line = STAMP + r"--task-prolog failed status=3\n"
+    assert re.fullmatch(line, client.err[1].decode()) and client.err[0] == b""
+
+
+@pytest.mark.parametrize(
+    ("key", "what", "name"),
+    [
+        ("task_prolog", "slurm task_prolog", "TaskProlog"),
+        ("user_task_prolog", "user task_prolog", "--task-prolog"),
+    ],
+)
+def test_a_task_prolog_that_is_not_there(
+    start: Start, client: Client, key: str, what: str, name: str
+) -> None:
+    status = run(start, client, [*tasks(1, "echo ran"), (key, "/nonexistent/x")])
+    assert status.wstatus == 1 << 8 and not client.out
+    assert re.fullmatch(
+        STAMP + rf"run_command: {what} can not be executed \(/nonexistent/x\) No such file or "
+        r"directory\n" + STAMP + rf"{what} did not exit normally\. reason: Run command failed - "
+        r"configuration error\n" + STAMP + rf"{name} failed status=1\n",
+        client.err[0].decode(),
+    )
+
+
+def test_task_epilogs(start: Start, client: Client) -> None:
+    """Measured with Slurm 22.05: the user's first, both as the user, with the task's environment,
+    nothing of their output but what they write to the error output of the first task."""
+    first = program(
+        start,
+        "first",
+        "echo first $SLURM_PROCID $SLURM_TASK_PID $OWN $SLURM_SCRIPT_CONTEXT $(id -u) "
+        "$(readlink /proc/self/fd/0) $PWD >> epilogs; echo lost; echo told >&2",
+    )
+    second = program(start, "second", "echo second >> epilogs")
+    status = run(
+        start,
+        client,
+        [
+            *tasks(2, "exit 5", own=lambda i: [("tenv", f"OWN=o{i}")]),
+            ("pid_env", "SLURM_TASK_PID"),
+            ("user_task_epilog", first),
+            ("task_epilog", second),
+        ],
+    )
+    assert [task.wstatus for task in status.tasks.values()] == [5 << 8] * 2
+    uid = os.stat(start.out).st_uid
+    lines = (start.out / "epilogs").read_text().splitlines()
+    wanted = [
+        f"first {i} {status.tasks[i].pid} o{i} epilog_task {uid} /dev/null {start.out}"
+        for i in range(2)
+    ]
+    assert sorted(lines) == [*wanted, "second", "second"]
+    assert lines[0] != "second" and lines[-1] == "second"
+    assert client.err == {0: b"told\ntold\n"} and not client.out
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("exit 3", ["TaskEpilog failed status=768"]),
+        (None, [r"Could not run user task_epilog \[\S+/epilog\]: access denied",
+                "TaskEpilog failed status=-1"]),
+    ],
+)  # fmt: skip
+def test_an_epilog_that_fails_is_told_and_changes_nothing(
+    start: Start, client: Client, body: str | None, words: list[str]
+) -> None:
+    path = program(start, "epilog", body) if body else f"{start.out}/epilog"
+    status = run(start, client, [*tasks(1, "exit 0"), ("user_task_epilog", path)])
+    assert status.wstatus == 0 and status.failed is None
+    pattern = "".join(STAMP + word + r"\n" for word in words)
+    assert re.fullmatch(pattern, client.err[0].decode())
+
+
+def test_an_epilog_that_does_not_end_is_killed(start: Start, client: Client) -> None:
+    """After 5 s, with its descendants, as with Slurm 22.05."""
+    path = program(start, "epilog", "sleep 300 & echo $! > child; wait")
+    begun = time.monotonic()
+    step = start(
+        "", *tasks(1, "exit 4"), ("user_task_epilog", path), *client.records(), label=LABEL, out=""
+    )
+    assert step.finish().wstatus == 4 << 8
+    client.finish()
+    assert 4.5 < time.monotonic() - begun < 12
+    assert re.fullmatch(STAMP + r"TaskEpilog failed status=9\n", client.err[0].decode())
+    assert not alive(int(text(step, "child")))
+
+
+@pytest.mark.root
+def test_a_task_out_of_memory(start: Start, client: Client) -> None:
+    groups = Cgroups(f"gsched-test-{os.getpid()}/tasks")
+    if not groups.version:
+        pytest.skip(groups.not_enforced()[0])
+    handle = groups.create(7, 1, memory_mb=60, cpus=[max(os.sched_getaffinity(0))])
+    if handle.not_enforced:
+        pytest.skip(handle.not_enforced[0])
+    joins: Records = [("cgroup_procs", path) for path in handle.procs_files]
+    kills: Records = [("cgroup_kill", path) for path in handle.kill_dirs]
+    script = '[ "$SLURM_PROCID" = 0 ] || x=$(head -c 200000000 /dev/zero | tr "\\0" x); sleep 2'
+    status = run(start, client, [*tasks(2, script), *joins, *kills])
+    assert (status.tasks[1].wstatus, status.tasks[1].cause) == (9, "oom")
+    assert status.tasks[0].wstatus == 0 and status.cause == "oom"
+    assert re.fullmatch(
+        STAMP + r"Detected 1 oom_kill event in StepId=7\.0\. Some of the step tasks have been OOM "
+        r"Killed\.\n",
+        client.err[0].decode(),
+    )
+    assert handle.pids() == [] and handle.remove()
+    groups.close()
