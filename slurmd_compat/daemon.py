@@ -232,6 +232,7 @@ class Daemon:
                 now_ms(),
                 self.journal.leads(),
                 self.journal.shares(),
+                self.journal.waits(),
             )
         )
         self._drain()

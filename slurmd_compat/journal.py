@@ -19,11 +19,11 @@ from typing import TypeVar
 import msgspec
 
 from slurmd_compat.agent import Identity, Key, Record
-from slurmd_compat.agent.step_words import LeadRecord, ShareRecord, StepKey
+from slurmd_compat.agent.step_words import LeadRecord, ShareRecord, StepKey, WaitRecord
 
 _MAGIC = b"gsched-journal 1\n"
 _HEAD = struct.Struct("<II")
-_PUT, _DEL, _IDENTITY, _LEAD, _SHARE, _STEP_DEL = range(6)
+_PUT, _DEL, _IDENTITY, _LEAD, _SHARE, _STEP_DEL, _WAIT = range(7)
 #: bytes after which the file is rewritten if most of it is of the past
 _COMPACT = 1 << 18
 _MAX_RECORD = 32 << 20
@@ -37,6 +37,7 @@ _decode_record = msgspec.msgpack.Decoder(Record).decode
 _decode_key = msgspec.msgpack.Decoder(Key).decode
 _decode_lead = msgspec.msgpack.Decoder(LeadRecord).decode
 _decode_share = msgspec.msgpack.Decoder(ShareRecord).decode
+_decode_wait = msgspec.msgpack.Decoder(WaitRecord).decode
 _decode_step_key = msgspec.msgpack.Decoder(StepKey).decode
 _decode_identity = msgspec.msgpack.Decoder(Identity).decode
 
@@ -63,6 +64,7 @@ class Journal:
         #: steps led here, and shares of steps that others lead
         self._leads: dict[StepKey, bytes] = {}
         self._shares: dict[StepKey, bytes] = {}
+        self._waits: dict[StepKey, bytes] = {}
         #: bytes of all these
         self._live_size = 0
         #: sentences about what could not be read
@@ -89,6 +91,10 @@ class Journal:
     def shares(self) -> list[ShareRecord]:
         """Shares of steps that other nodes lead."""
         return self._readable(self._shares, _decode_share)
+
+    def waits(self) -> list[WaitRecord]:
+        """Requests for steps that wait for room."""
+        return self._readable(self._waits, _decode_wait)
 
     def _readable(self, held: dict[StepKey, bytes], decode: Callable[[bytes], T]) -> list[T]:
         found = []
@@ -127,12 +133,22 @@ class Journal:
         self._append(_SHARE, raw)
         self._keep(self._shares, record.key, raw)
 
+    def put_wait(self, record: WaitRecord) -> None:
+        """As `put`, of a request for a step that waits."""
+        raw = _encode(record)
+        self._append(_WAIT, raw)
+        self._keep(self._waits, record.key, raw)
+
     def delete_step(self, key: StepKey) -> None:
-        """Forgets a step or a share. OSError: it is still known."""
-        if key in self._leads or key in self._shares:
+        """Forgets a step, share or waiting request. OSError: it is still known."""
+        if key in self._leads or key in self._shares or key in self._waits:
             self._append(_STEP_DEL, _encode(key))
-            self._drop(self._leads, key)
-            self._drop(self._shares, key)
+            self._drop_step(key)
+
+    def _drop_step(self, key: StepKey) -> None:
+        self._drop(self._leads, key)
+        self._drop(self._shares, key)
+        self._drop(self._waits, key)
 
     def _keep(self, held: dict[K, bytes], key: K, raw: bytes) -> None:
         self._live_size += len(raw) - len(held.get(key, b""))
@@ -206,9 +222,9 @@ class Journal:
         elif kind == _SHARE:
             self._keep(self._shares, _decode_share(raw).key, bytes(raw))
         elif kind == _STEP_DEL:
-            key = _decode_step_key(raw)
-            self._drop(self._leads, key)
-            self._drop(self._shares, key)
+            self._drop_step(_decode_step_key(raw))
+        elif kind == _WAIT:
+            self._keep(self._waits, _decode_wait(raw).key, bytes(raw))
         elif kind == _IDENTITY:
             self.identity = _decode_identity(raw)
 
@@ -218,6 +234,7 @@ class Journal:
         parts += [_framed(_PUT, raw) for raw in self._live.values()]
         parts += [_framed(_LEAD, raw) for raw in self._leads.values()]
         parts += [_framed(_SHARE, raw) for raw in self._shares.values()]
+        parts += [_framed(_WAIT, raw) for raw in self._waits.values()]
         data = b"".join(parts)
         temporary = self._path.with_suffix(".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC

@@ -48,6 +48,7 @@ from slurmd_compat.agent.step_words import (
     MailIn,
     PutLead,
     PutShare,
+    PutWait,
     SendMail,
     ShareFailed,
     SignalShare,
@@ -120,6 +121,7 @@ class StepService:
             HangUp: lambda a: self._calls.hang_up(a.client),
             PutLead: self._put,
             PutShare: self._put,
+            PutWait: self._put_wait,
             DropStep: self._drop,
             SpawnShare: self._spawn,
             AdoptShare: self.shares.adopt,
@@ -219,6 +221,12 @@ class StepService:
                 self._unwritten[action.key] = action
         else:
             self._unwritten.pop(action.key, None)
+
+    def _put_wait(self, action: PutWait) -> None:
+        try:
+            self._journal.put_wait(action.record)
+        except OSError as error:
+            self._log.error(f"could not write the journal: {error.strerror or error}")
 
     def _drop(self, action: DropStep) -> None:
         self._unwritten.pop(action.key, None)

@@ -182,7 +182,12 @@ class World:
             return [msgspec.msgpack.decode(r, type=kind) for (k, _), r in held.items() if k is kind]
 
         actions = agent.restore(
-            identity, of(Record), self.now, of(sw.LeadRecord), of(sw.ShareRecord)
+            identity,
+            of(Record),
+            self.now,
+            of(sw.LeadRecord),
+            of(sw.ShareRecord),
+            of(sw.WaitRecord),
         )
         self.perform(name, actions)
         agent.check_invariants()
@@ -215,11 +220,12 @@ class World:
                 journal.pop((Record, action.key), None)
             elif isinstance(action, PutIdentity):
                 self.identities[name] = msgspec.msgpack.encode(action.identity)
-            elif isinstance(action, sw.PutLead | sw.PutShare):
+            elif isinstance(action, sw.PutLead | sw.PutShare | sw.PutWait):
                 journal[type(action.record), action.key] = msgspec.msgpack.encode(action.record)
             elif isinstance(action, sw.DropStep):
                 journal.pop((sw.LeadRecord, action.key), None)
                 journal.pop((sw.ShareRecord, action.key), None)
+                journal.pop((sw.WaitRecord, action.key), None)
             elif isinstance(action, sw.SpawnShare):
                 later += self._spawn(name, action)
             elif isinstance(action, sw.AdoptShare):

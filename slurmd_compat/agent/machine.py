@@ -41,6 +41,7 @@ from slurmd_compat.agent.step_words import (
     ShareRecord,
     StepAction,
     StepInput,
+    WaitRecord,
 )
 from slurmd_compat.agent.steps import Planner, Steps
 from slurmd_compat.agent.words import (
@@ -197,6 +198,7 @@ class Agent:
         now: int,
         leads: Iterable[LeadRecord] = (),
         shares: Iterable[ShareRecord] = (),
+        waits: Iterable[WaitRecord] = (),
     ) -> list[Action | StepAction]:
         """The state after a restart of the daemon: what the journal holds, each living step to be
         adopted. Called once, before any input."""
@@ -206,7 +208,7 @@ class Agent:
         known = list(records)
         for record in known:
             self._held[record.key] = Attempt(record)
-        self.steps.restore(leads, shares, known, now)
+        self.steps.restore(leads, shares, known, now, waits)
         for record in known:
             attempt = self._held[record.key]
             if record.phase == Phase.RELEASED:

@@ -14,7 +14,14 @@ from gsched.model.step import (
     StepSpec,
 )
 from slurmd_compat.agent.step_lead import Client, Lead
-from slurmd_compat.agent.step_words import LeadRecord, StepKey
+from slurmd_compat.agent.step_words import (
+    FIRST_WAIT,
+    DropStep,
+    LeadRecord,
+    PutWait,
+    StepKey,
+    WaitRecord,
+)
 from slurmd_compat.agent.words import Key, Record
 
 if TYPE_CHECKING:
@@ -29,12 +36,12 @@ MOST_RUNNING = 4096
 class Waiting:
     """A request for which there is no room yet."""
 
-    spec: StepSpec
-    callback: Callback
-    environment: bytes
-    request_id: bytes
+    record: WaitRecord
     client: Client
-    of_job: bool = False
+
+    @property
+    def spec(self) -> StepSpec:
+        return self.record.spec
 
 
 class NoStep(Exception):
@@ -53,8 +60,12 @@ class JobSteps:
         self.record = record
         self._steps = steps
         self.leads: dict[int, Lead] = {}
+        #: of those: not over; with news for the controller
+        self._live: dict[int, Lead] = {}
+        self.dirty: dict[int, Lead] = {}
         self.waiting: list[Waiting] = []
         self.next_id = 0
+        self._last_wait = FIRST_WAIT
         #: cause of the job's end, once it is ending: no new steps
         self.stopping = ""
         #: request -> number of its step (-1 it waits)
@@ -76,7 +87,7 @@ class JobSteps:
 
     @property
     def running(self) -> list[Lead]:
-        return [lead for lead in self.leads.values() if not lead.over]
+        return list(self._live.values())
 
     # -- room
 
@@ -84,8 +95,8 @@ class JobSteps:
         """What steps that do not share hold of a component's nodes."""
         held = [NodeAlloc(part.node, 0, 0, 0) for part in self.components[offset].alloc]
         places = {part.node: part for part in held}
-        for lead in self.leads.values():
-            if lead.over or lead.record.spec.overlap:
+        for lead in self._live.values():
+            if lead.record.spec.overlap:
                 continue
             for share in lead.step.nodes:
                 place = places.get(share.node)
@@ -149,14 +160,11 @@ class JobSteps:
                     f"error: Unable to create step for job {spec.job_id}: {busy}",
                     "ESLURM_NODES_BUSY",
                 ) from None
-            waiting = Waiting(
-                spec,
-                callback,
-                environment,
-                request_id,
-                client or self._steps.clients.new(callback, main=True),
-                client is not None,
-            )
+            self._last_wait -= 1
+            key = StepKey(*self.key, self._last_wait)
+            record = WaitRecord(key, spec, callback, environment, request_id, client is not None)
+            self._steps.emit(PutWait(key, record))
+            waiting = Waiting(record, client or self._steps.clients.new(callback, main=True))
             self._steps.clients.own(waiting.client, waiting, self)
             if client is None:
                 self._steps.clients.call(waiting.client)
@@ -170,22 +178,20 @@ class JobSteps:
                     f"retrying ({busy})",
                 )
             return -1
-        return self._start(
-            Waiting(
-                spec,
-                callback,
-                environment,
-                request_id,
-                client or self._steps.clients.new(callback, main=True),
-                client is not None,
-            ),
-            planned,
-            now,
-            call=client is None,
+        record = WaitRecord(
+            StepKey(*self.key, FIRST_WAIT),
+            spec,
+            callback,
+            environment,
+            request_id,
+            client is not None,
         )
+        waiting = Waiting(record, client or self._steps.clients.new(callback, main=True))
+        return self._start(waiting, planned, now, call=client is None)
 
     def _start(self, waiting: Waiting, planned: Planned, now: int, *, call: bool) -> int:
         spec = waiting.spec
+        waited = waiting.record.key.step != FIRST_WAIT
         if spec.origin == "salloc":
             number = INTERACTIVE_STEP
         else:
@@ -210,21 +216,23 @@ class JobSteps:
             key,
             step,
             spec,
-            waiting.callback,
-            waiting.environment,
+            waiting.record.callback,
+            waiting.record.environment,
             planned.task_cpus,
             planned.task_gpus,
             started_ms=now,
-            of_job=waiting.of_job,
-            request_id=waiting.request_id,
+            of_job=waiting.record.of_job,
+            request_id=waiting.record.request_id,
         )
         lead = self._add(record)
-        if waiting.request_id:
-            self.requests[waiting.request_id] = number
+        if waiting.record.request_id:
+            self.requests[waiting.record.request_id] = number
         lead.put()
+        if waited:
+            self._steps.emit(DropStep(waiting.record.key))
         self._steps.clients.own(waiting.client, lead, self)
         lead.join(waiting.client, call=call)
-        if not call and not waiting.of_job and not spec.quiet:
+        if waited and not spec.quiet:
             lead.say(f"Step created for {lead.name}")
         for warning in planned.warnings:
             lead.say(f"warning: {warning}")
@@ -243,6 +251,10 @@ class JobSteps:
             self._finished,
         )
         self.leads[record.key.step] = lead
+        if not lead.over:
+            self._live[record.key.step] = lead
+        if not record.told:
+            self.dirty[record.key.step] = lead
         return lead
 
     def restore(self, record: LeadRecord) -> Lead:
@@ -253,7 +265,23 @@ class JobSteps:
             self.requests[record.request_id] = record.key.step
         return lead
 
+    def restore_waiting(self, record: WaitRecord) -> Waiting | None:
+        """A request from the journal; None: it was met just before the daemon ended."""
+        self._last_wait = min(self._last_wait, record.key.step)
+        met = any(lead.record.of_job for lead in self.leads.values())
+        if (record.of_job and met) or record.request_id in self.requests:
+            self._steps.emit(DropStep(record.key))
+            return None
+        waiting = Waiting(record, self._steps.clients.new(record.callback, main=True))
+        self._steps.clients.own(waiting.client, waiting, self)
+        self.waiting.append(waiting)
+        if record.request_id:
+            self.requests[record.request_id] = -1
+        return waiting
+
     def _finished(self, lead: Lead, now: int) -> None:
+        self._live.pop(lead.key.step, None)
+        self.dirty[lead.key.step] = lead
         for index, part in enumerate(lead.step.nodes):
             if part.node == self._steps.node:
                 self._steps.shares.known(lead.share_key(index))
@@ -276,8 +304,12 @@ class JobSteps:
             self.waiting.remove(waiting)
             self._start(waiting, planned, now, call=False)
 
+    def _forget(self, waiting: Waiting) -> None:
+        self.requests.pop(waiting.record.request_id, None)
+        self._steps.emit(DropStep(waiting.record.key))
+
     def _turn_away(self, waiting: Waiting, message: str) -> None:
-        self.requests.pop(waiting.request_id, None)
+        self._forget(waiting)
         clients = self._steps.clients
         for line in message.split("\n"):
             clients.say(waiting.client, f"{waiting.spec.program}: {line}")
@@ -287,7 +319,7 @@ class JobSteps:
         """Its client has gone while it waited."""
         if waiting in self.waiting:
             self.waiting.remove(waiting)
-            self.requests.pop(waiting.request_id, None)
+            self._forget(waiting)
 
     def signalled(self, waiting: Waiting, signum: int) -> None:
         """A signal of a client whose step waits: srun gives up."""
@@ -318,12 +350,22 @@ class JobSteps:
         if self.leads.get(lead.key.step) is not lead:
             # The job was forgotten before the client went.
             return
-        highest = max(self.leads)
-        if lead.record.told and lead.key.step != highest:
+        if lead.record.told and lead.key.step != self.next_id - 1:
             self.drop(lead)
+
+    def kept(self, number: int, ended: bool) -> None:
+        """The controller has a step in its store as it was told."""
+        lead = self.leads.get(number)
+        if lead is None:
+            return
+        if ended or not lead.over:
+            self.dirty.pop(number, None)
+        lead.mark_kept(ended)
+        self.forget_one(lead)
 
     def drop(self, lead: Lead) -> None:
         del self.leads[lead.key.step]
+        self.dirty.pop(lead.key.step, None)
         self.requests.pop(lead.record.request_id, None)
         self._steps.drop_lead(lead.key)
 

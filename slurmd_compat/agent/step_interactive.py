@@ -110,6 +110,11 @@ class InteractiveJob:
         self._steps.clients.call(self.client, PATIENCE_MS)
         if self.jobs.record.kill:
             return
+        for waiting in self.jobs.waiting:
+            if waiting.record.of_job:
+                waiting.client = self.client
+                self._steps.clients.own(self.client, waiting, self.jobs)
+                return
         if self.jobs.leads:
             for lead in self.jobs.leads.values():
                 if lead.record.of_job:

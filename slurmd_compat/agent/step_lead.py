@@ -118,9 +118,8 @@ class Lead:
         self._aborted = False
         self._mute = False
         self._stop_at = -1
-        #: controller has the end (its start, while it runs) in its store
+        #: the controller has the end in its store
         self.kept = False
-        self.dirty = True
 
     # -- what it is
 
@@ -211,10 +210,7 @@ class Lead:
         """The controller has it in its store as it was told."""
         if self.over and ended:
             self.kept = True
-            self.dirty = False
             self._tidy()
-        elif not self.over:
-            self.dirty = False
 
     # -- launching
 
@@ -428,7 +424,6 @@ class Lead:
         record.environment = b""
         if worst & 0x7F in (KILL, TERM) and not self._aborted and not self._mute:
             self.say(f"Force Terminated {self.name}", info=True)
-        self.dirty = True
         self.put()
         # What else is to be written comes before the client hears of the end.
         self._finished(self, now)

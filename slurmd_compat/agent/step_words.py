@@ -71,6 +71,23 @@ class LeadRecord(msgspec.Struct, array_like=True, gc=False):
     request_id: bytes = b""
 
 
+class WaitRecord(msgspec.Struct, array_like=True, gc=False):
+    """What the journal of the leading node keeps of a request that waits for room. Its number
+    (below FIRST_WAIT) is no step's."""
+
+    key: StepKey
+    spec: StepSpec
+    callback: Callback
+    environment: bytes = b""
+    request_id: bytes = b""
+    #: its client's connection is the job's (srun outside of a job)
+    of_job: bool = False
+
+
+#: numbers of requests that wait go down from here
+FIRST_WAIT = -1000
+
+
 class ShareRecord(msgspec.Struct, array_like=True, gc=False):
     """What the journal of another node than the leading one keeps of its share."""
 
@@ -209,8 +226,15 @@ class PutShare(msgspec.Struct):
     record: ShareRecord
 
 
+class PutWait(msgspec.Struct):
+    """As JournalPut; where it fails the request does not survive the daemon."""
+
+    key: StepKey
+    record: WaitRecord
+
+
 class DropStep(msgspec.Struct):
-    """Forget the journal's record of a step or share."""
+    """Forget the journal's record of a step, share or waiting request."""
 
     key: StepKey
 
@@ -266,6 +290,7 @@ StepAction = (
     | HangUp
     | PutLead
     | PutShare
+    | PutWait
     | DropStep
     | SpawnShare
     | AdoptShare

@@ -48,6 +48,7 @@ from slurmd_compat.agent.step_words import (
     StepAction,
     StepInput,
     StepKey,
+    WaitRecord,
 )
 from slurmd_compat.agent.words import Key, Record
 
@@ -176,8 +177,7 @@ class Steps:
         jobs = self._jobs.get(key)
         if jobs is None:
             return []
-        dirty = (lead for lead in jobs.leads.values() if lead.dirty)
-        return [lead.report(now) for lead in itertools.islice(dirty, MOST_TOLD)]
+        return [lead.report(now) for lead in itertools.islice(jobs.dirty.values(), MOST_TOLD)]
 
     def kept(self, key: Key, steps: Iterable[tuple[int, bool]], now: int) -> None:
         """The controller has these in its store."""
@@ -185,11 +185,8 @@ class Steps:
         if jobs is None:
             return
         for number, ended in steps:
-            lead = jobs.leads.get(number)
-            if lead is not None:
-                lead.mark_kept(ended)
-                jobs.forget_one(lead)
-        if any(lead.dirty for lead in jobs.leads.values()):
+            jobs.kept(number, ended)
+        if len(jobs.dirty) >= MOST_TOLD:
             self.report_soon(now)
 
     def forget(self, key: Key) -> None:
@@ -208,6 +205,7 @@ class Steps:
         shares: Iterable[ShareRecord],
         records: Iterable[Record],
         now: int,
+        waits: Iterable[WaitRecord] = (),
     ) -> None:
         """What the journal holds, after a restart of the daemon; before any input."""
         rebooted = set()
@@ -234,13 +232,20 @@ class Steps:
             found.append(lead)
             if lead_record.told:
                 lead.kept = True
-                lead.dirty = False
             elif not lead_record.of_job:
                 client = self.clients.new(lead_record.callback, main=True)
                 self.clients.own(client, lead, jobs)
                 lead.join(client, call=True, patience_ms=PATIENCE_MS)
         for lead in found:
             lead.restore(lead.key.job in rebooted, now)
+        for wait in sorted(waits, key=lambda wait: wait.key.step, reverse=True):
+            jobs = self._jobs.get(wait.key.job)
+            if jobs is None or wait.key.job in rebooted or jobs.record.phase > Phase.RUNNING:
+                self.emit(DropStep(wait.key))
+                continue
+            waiting = jobs.restore_waiting(wait)
+            if waiting is not None and not wait.of_job:
+                self.clients.call(waiting.client, PATIENCE_MS)
         for key, jobs in self._jobs.items():
             record = jobs.record
             if record.phase > Phase.RUNNING:
@@ -253,6 +258,7 @@ class Steps:
             if wire is not None and key not in rebooted:
                 job = self._interactive[key] = InteractiveJob(jobs, wire, self)
                 job.restore(now)
+            jobs.retry(now)
 
     # -- what its parts ask
 

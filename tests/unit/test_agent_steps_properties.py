@@ -43,6 +43,7 @@ class StepMachine(RuleBasedStateMachine):
         spread=st.booleans(),
         exact=st.booleans(),
         overlap=st.booleans(),
+        slow=st.booleans(),
         gpus=st.sampled_from([0, 0, 1]),
         immediate=st.sampled_from([-1, -1, 1]),
         kill=st.booleans(),
@@ -55,6 +56,7 @@ class StepMachine(RuleBasedStateMachine):
         spread: bool,
         exact: bool,
         overlap: bool,
+        slow: bool,
         gpus: int,
         immediate: int,
         kill: bool,
@@ -64,7 +66,7 @@ class StepMachine(RuleBasedStateMachine):
         world = self.world
         self.port += 1
         nodes = len(world.names) if spread else 0
-        world.create(
+        client = world.create(
             self.port,
             node=world.names[where % len(world.names)],
             ntasks=max(ntasks, nodes),
@@ -77,6 +79,7 @@ class StepMachine(RuleBasedStateMachine):
             kill_on_bad_exit=kill,
             wait=wait,
         )
+        client.slow = slow
 
     @rule(task=st.integers(0, 5), step=st.integers(0, 5), wstatus=STATUSES)
     def a_task_ends(self, task: int, step: int, wstatus: int) -> None:
@@ -187,6 +190,8 @@ class StepMachine(RuleBasedStateMachine):
         world.advance(100)
         for name in world.names:
             assert not world.journals[name], name
+        for client in world.clients.values():
+            world.leave(client)
 
 
 StepMachine.TestCase.settings = settings(
