@@ -19,8 +19,7 @@ from gsched.model import Job, NodeAlloc, StepNode
 from gsched.model.step import StepSpec
 from gsched.multiprog import MultiProgError, multi_prog
 from gsched.taskbind import GpuBind, StepGpus, gpu_bind_of, lowest, task_gpus, tres_per_task
-from gsched.taskcpus import task_cpus
-
+from gsched.taskcpus import OutsideError, task_cpus
 
 #: more tasks than any node takes
 _MANY = 1 << 20
@@ -414,7 +413,7 @@ class _Plan:
             share.cpu_ids = ids
             share.shares = node.alloc.shares if bits else 0
             planned.nodes.append(StepNode(share, mine, self.job.het_offset))
-            own = task_cpus(spec, self.how, share, len(mine), self.cpus_per_task, self.config)
+            own = self._task_cpus(share, len(mine))
             planned.task_cpus.append(own)
             # With one task there is nothing to tell apart.
             bound = planned.ntasks > 1 or self.bind.kind == "per_task"
@@ -422,6 +421,22 @@ class _Plan:
                 task_gpus(self.bind, share, len(mine), own, self.config) if bound else []
             )
         return planned
+
+    def _task_cpus(self, share: NodeAlloc, ntasks: int) -> list[str]:
+        try:
+            return task_cpus(self.spec, self.how, share, ntasks, self.cpus_per_task, self.config)
+        except ValueError:
+            word = self.spec.cpu_bind.rpartition(",")[2]
+            raise StepRefused(
+                f'error: unrecognized --cpu-bind argument "{word}"\n'
+                "fatal: Failed to parse --cpu-bind= values."
+            ) from None
+        except OutsideError as error:
+            raise StepRefused(
+                f"error: {error}\n"
+                "error: Application launch failed: Unable to satisfy cpu bind request\n"
+                "Job step aborted"
+            ) from None
 
     def _cpus_of(self, node: _Here, ntasks: int) -> tuple[int, int]:
         """How many CPUs of the node the step gets, and which."""

@@ -30,7 +30,6 @@ _UNITS = {
     "l": "ldoms",
     "ldom": "ldoms",
     "ldoms": "ldoms",
-    "boards": "boards",
     "n": "none",
     "no": "none",
     "none": "none",
@@ -40,10 +39,20 @@ _UNITS = {
 _LISTS = ("map_cpu", "mask_cpu", "map_ldom", "mask_ldom")
 
 
+class OutsideError(Exception):
+    """CPUs were named that the step has not there; the text is Slurm's sentence."""
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        mask = sum(1 << cpu for cpu in cpus)
+        super().__init__(
+            f"CPU binding outside of job step allocation, allocated CPUs are: 0x{mask:X}."
+        )
+
+
 class CpuBind(msgspec.Struct, frozen=True):
     """A --cpu-bind, taken apart."""
 
-    #: "", none, sockets, cores, threads, ldoms, boards, rank, rank_ldom, map_cpu, mask_cpu,
+    #: "", none, sockets, cores, threads, ldoms, rank, rank_ldom, map_cpu, mask_cpu,
     #: map_ldom, mask_ldom
     kind: str = ""
     values: tuple[int, ...] = ()
@@ -114,7 +123,8 @@ def task_cpus(
     config: Config,
 ) -> list[str]:
     """The CPUs of each of the `ntasks` tasks on a node, as lists "0-3,8"; [] where they may run on
-    all of the step's. ValueError for a --cpu-bind that cannot be read."""
+    all of the step's. ValueError for a --cpu-bind that cannot be read, OutsideError for CPUs that
+    are not of the step."""
     bind = parse_cpu_bind(spec.cpu_bind)
     conf = config.nodes.get(share.node)
     if conf is None or not binds(config) or not share.cpu_words or not ntasks:
@@ -141,7 +151,7 @@ def _kind(
     bind: CpuBind, spec: StepSpec, node: _Node, ntasks: int, each: int, config: Config
 ) -> str:
     if bind.kind:
-        return {"ldoms": "sockets", "boards": "none"}.get(bind.kind, bind.kind)
+        return "sockets" if bind.kind == "ldoms" else bind.kind
     if spec.threads_per_core or spec.hint in ("multithread", "nomultithread"):
         return "threads"
     if spec.hint in ("compute_bound", "memory_bound"):
@@ -169,7 +179,7 @@ def _parameter(config: Config) -> str:
 
 
 def _listed(kind: str, values: tuple[int, ...], node: _Node, task: int) -> list[int]:
-    """The CPUs of a task by its place in a list; what the share has not is left out."""
+    """The CPUs of a task by its place in a list. OutsideError for what the step has not."""
     if kind == "rank":
         return [node.cpus[task % len(node.cpus)]]
     value = values[task % len(values)] if values else task
@@ -180,6 +190,8 @@ def _listed(kind: str, values: tuple[int, ...], node: _Node, task: int) -> list[
     else:
         sockets = {value % node.conf.sockets} if kind != "mask_ldom" else set(bits(value))
         wanted = {cpu for cpu in node.cpus if node.socket(cpu) in sockets}
+    if kind.endswith("cpu") and not wanted <= set(node.cpus):
+        raise OutsideError(node.cpus)
     return [cpu for cpu in node.cpus if cpu in wanted] or node.cpus
 
 

@@ -218,6 +218,7 @@ class Launcher:
         items += [("cgroup_procs", path) for path in grant.cgroup_procs]
         items += [("cgroup_kill", path) for path in grant.cgroup_kill]
         items += self.rlimits(spec.rlimits, part.mem_mb)
+        items += site_hooks(self.config)
         items += [("env", name + b"=" + value) for name, value in variables.items()]
         return items
 
@@ -327,6 +328,15 @@ def join(key: Any, directory: Path) -> Link | None:
         return None
     sock.setblocking(False)
     return Link(key, sock)
+
+
+def site_hooks(config: Config) -> list[tuple[str, str]]:
+    """TaskProlog and TaskEpilog as the supervisor takes them; they go with scripts as well. A path
+    that is none is not run."""
+    found = [
+        (f"task_{which}", config.raw.get(f"task{which}", "")) for which in ("prolog", "epilog")
+    ]
+    return [(key, path) for key, path in found if path.startswith("/")]
 
 
 def user_entry(uid: int) -> pwd.struct_passwd | None:

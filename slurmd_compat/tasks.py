@@ -12,10 +12,11 @@ from gsched.model import Job, StepNode
 from gsched.model.step import StepSpec
 from gsched.multiprog import multi_prog
 from gsched.stepenv import step_environment
+from gsched.taskbind import gpu_bind_of
 from gsched.taskcpus import binds, parse_cpu_bind
 from gsched.wire.steps import LaunchStep
-from slurmd_compat.binding import list_text
-from slurmd_compat.launcher import Grant, LaunchError
+from slurmd_compat.binding import bits, list_text
+from slurmd_compat.launcher import Grant, LaunchError, site_hooks
 
 #: --mpi types that the supervisor serves itself
 _SERVED = ("pmi2", "pmi1")
@@ -53,7 +54,8 @@ def step_order(
         launch.callback,
         launch.components,
     )
-    shared |= _packed(grant.variables | _bound(launch, config, node, grant))
+    masks = _masks(launch, config, node, grant)
+    shared |= _packed(grant.variables | _bound(launch, config, masks))
     items: Order = [("arg", arg) for arg in spec.argv]
     items += [
         ("uid", owner[0]),
@@ -95,6 +97,7 @@ def step_order(
             mine |= _packed(grant.of_gpus(launch.task_gpus[local]))
         items += [("tenv", name + b"=" + value) for name, value in mine.items()]
         items += _cpus(launch, local, grant)
+        items += _note(launch, local, node, masks)
         items += _files(launch, leader, node, task)
     return items
 
@@ -157,37 +160,78 @@ def process_mapping(nodes: Sequence[StepNode]) -> str:
 
 
 def _hooks(spec: StepSpec, config: Config) -> Order:
-    """The programs that run before and after each task; a path that is none is not run."""
-    found = (
-        ("task_prolog", config.raw.get("taskprolog", "")),
-        ("task_epilog", config.raw.get("taskepilog", "")),
-        ("user_task_prolog", os.path.join(spec.cwd, spec.task_prolog) if spec.task_prolog else ""),
-        ("user_task_epilog", os.path.join(spec.cwd, spec.task_epilog) if spec.task_epilog else ""),
-    )
-    return [(key, path) for key, path in found if path.startswith("/")]
+    """The programs that run before and after each task."""
+    found: Order = list(site_hooks(config))
+    for key, path in (
+        ("user_task_prolog", spec.task_prolog),
+        ("user_task_epilog", spec.task_epilog),
+    ):
+        if path:
+            found.append((key, os.path.join(spec.cwd, path)))
+    return found
 
 
-def _bound(launch: LaunchStep, config: Config, node: str, grant: Grant) -> dict[str, str]:
-    """SLURM_CPU_BIND with the masks that the tasks of this node get, where tasks are bound at all:
-    each its own, or all of the step's. In the machine's numbers where it has the CPUs."""
+def _masks(launch: LaunchStep, config: Config, node: str, grant: Grant) -> list[int]:
+    """The CPUs of each task here, or of all of them together; [] where tasks are not bound. In the
+    machine's numbers where it has the CPUs."""
     share = launch.step.nodes[launch.index].alloc
-    conf = config.nodes.get(node)
-    bind = parse_cpu_bind(launch.spec.cpu_bind)
-    if conf is None or not binds(config) or not share.cpu_words or bind.kind == "none":
-        return {}
+    if node not in config.nodes or not binds(config) or not share.cpu_words:
+        return []
     masks = []
     for text in launch.task_cpus or [format_cpu_list(share.cpu_ids)]:
         mask = sum(1 << cpu for cpu in parse_cpu_list(text))
         found = grant.machine_cpus(mask)
-        mask = mask if found is None else sum(1 << cpu for cpu in found)
-        masks.append(f"0x{mask:0{-(-conf.cpus // 4)}X}")
-    said, listed = "verbose" if bind.verbose else "quiet", ",".join(masks)
+        masks.append(mask if found is None else sum(1 << cpu for cpu in found))
+    return masks
+
+
+def _bound(launch: LaunchStep, config: Config, masks: Sequence[int]) -> dict[str, str]:
+    """SLURM_CPU_BIND with the masks, as wide as the node has CPUs."""
+    bind = parse_cpu_bind(launch.spec.cpu_bind)
+    if not masks or bind.kind == "none":
+        return {}
+    digits = -(-config.nodes[launch.step.nodes[launch.index].node].cpus // 4)
+    said = "verbose" if bind.verbose else "quiet"
+    listed = ",".join(f"0x{mask:0{digits}X}" for mask in masks)
     return {
         "SLURM_CPU_BIND": f"{said},mask_cpu:{listed}",
         "SLURM_CPU_BIND_LIST": listed,
         "SLURM_CPU_BIND_TYPE": "mask_cpu:",
         "SLURM_CPU_BIND_VERBOSE": said,
     }
+
+
+#: how the lines of --cpu-bind=verbose call the kinds of binding; MASK for the others
+_KINDS = {
+    "none": "NONE",
+    "rank": "RANK",
+    "map_cpu": "MAP ",
+    "rank_ldom": "LDRANK",
+    "map_ldom": "LDMAP ",
+    "mask_ldom": "LDMASK",
+}
+
+
+def _note(launch: LaunchStep, local: int, node: str, masks: Sequence[int]) -> Order:
+    """The lines of --cpu-bind=verbose and --gpu-bind=verbose for a task."""
+    share = launch.step.nodes[launch.index]
+    text = ""
+    bind = parse_cpu_bind(launch.spec.cpu_bind)
+    if bind.verbose and masks:
+        mask = masks[local] if local < len(masks) else masks[0]
+        shown = "0x0" if bind.kind == "none" else f"0x{mask:x} set"
+        text = (
+            f"cpu-bind={_KINDS.get(bind.kind, 'MASK')} - {node}, "
+            f"task {share.tasks[local]:2d} {local:2d} []: mask {shown}\n"
+        )
+    if local < len(launch.task_gpus) and gpu_bind_of(launch.spec).verbose:
+        mine = launch.task_gpus[local]
+        listed = ",".join(str(bit) for bit in bits(mine))
+        text += (
+            f"gpu-bind: usable_gres=0x{mine:x}; bit_alloc=0x{share.alloc.gpus:x}; "
+            f"local_inx={local}; global_list={listed}; local_list={listed}\n"
+        )
+    return [("tnote", text)] if text else []
 
 
 def _cpus(launch: LaunchStep, local: int, grant: Grant) -> Order:

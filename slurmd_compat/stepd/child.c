@@ -312,6 +312,20 @@ static void make_environ(const struct spec *s, const struct task_spec *task, int
         fail(FAIL_SETUP, ENOMEM, "no memory for the environment");
 }
 
+/* Lines about how the task is bound, as the user has asked for; its pid stands in the brackets. */
+static void show_note(const char *note)
+{
+    char text[4096];
+    size_t used = 0;
+    for (; *note && used + 16 < sizeof text; note++) {
+        text[used++] = *note;
+        if (note[0] == '[' && note[1] == ']')
+            used += (size_t)snprintf(text + used, sizeof text - used, "%d", (int)getpid());
+    }
+    if (used && write(2, text, used) < 0)
+        return; /* whoever does not take it does not see it */
+}
+
 _Noreturn void child_run(const struct spec *s, const struct task_spec *task, uint32_t index,
                          const struct ends *ends, pid_t leader, int report_fd)
 {
@@ -355,6 +369,7 @@ _Noreturn void child_run(const struct spec *s, const struct task_spec *task, uin
         say(2, "couldn't chdir to `%s': %s: going to /tmp instead", s->cwd, strerror(chdir_error));
     for (int i = 0; i < late.n; i++)
         say(2, "%s", late.text[i]);
+    show_note(task->note);
     char byte;
     while (ends->gate >= 0 && read(ends->gate, &byte, 1) < 0 && errno == EINTR)
         ;

@@ -160,6 +160,7 @@ static int task_record(struct spec *s, const char *key, char *value)
             .env = s->pool_env + ++s->pool_envc,
             .std = {"", "", ""},
             .cpus = "",
+            .note = "",
         };
         return 0;
     }
@@ -175,6 +176,8 @@ static int task_record(struct spec *s, const char *key, char *value)
         if (strspn(value, "0123456789,-") != strlen(value))
             return -1;
         t->cpus = value;
+    } else if (!strcmp(key, "tnote")) {
+        t->note = value;
     } else if (!strcmp(key, "tstdin")) {
         return path_value(&t->std[0], value, true);
     } else if (!strcmp(key, "tstdout")) {
@@ -466,7 +469,8 @@ void spec_trim(struct spec *s)
     for (int i = 0; i < 2; i++)
         keep.task_prolog[i] = keep.task_epilog[i] = "";
     for (size_t i = 0; i < s->ntasks; i++)
-        keep.tasks[i] = (struct task_spec){.id = s->tasks[i].id, .cpus = "", .std = {"", "", ""}};
+        keep.tasks[i] = (struct task_spec){
+            .id = s->tasks[i].id, .cpus = "", .note = "", .std = {"", "", ""}};
     keep.argv = keep.envp = NULL;
     keep.cg_procs = NULL;
     keep.argc = keep.envc = keep.ncg_procs = 0;

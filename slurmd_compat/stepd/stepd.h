@@ -43,6 +43,7 @@ struct task_spec {
     char **argv, **env; /* its own, NULL-terminated; no argv: that of the step */
     const char *std[3]; /* absolute paths; "": through the client */
     const char *cpus;   /* list it is bound to; "": not bound */
+    const char *note;   /* lines for its standard error, with its pid in place of []; "": none */
 };
 
 struct spec {

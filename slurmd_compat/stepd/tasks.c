@@ -176,7 +176,7 @@ static int start_mover(struct step *t, struct outfit *o)
 
 static int start_task(struct step *t, size_t i, struct outfit *o, int report, pid_t *leader)
 {
-    static const struct task_spec none = {.cpus = ""};
+    static const struct task_spec none = {.cpus = "", .note = ""};
     const struct spec *s = &t->spec;
     struct task_spec batch = none;
     struct task *task = &t->tasks[i];

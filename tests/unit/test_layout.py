@@ -387,3 +387,67 @@ def test_more_tasks_than_gpus_for_them() -> None:
             nodelist=["node1"],
         )
     assert str(caught.value) == NO_CONFIG
+
+
+# ---- CPUs of tasks ------------------------------------------------------------------------------
+
+
+def cpus_of(ntasks: int, *, threads: int = 1, cpus: int = 8, **options: object) -> list[str]:
+    """The CPUs of the tasks of a step that has the first half of both sockets of 8 cores."""
+    where = job(cpus)
+    half = (1 << cpus // 2) - 1
+    where.alloc[0].cpu_ids = half | half << 8 * threads
+    setup = config("TaskPlugin=task/affinity", threads=threads)
+    spec = StepSpec(job_id=where.id, ntasks=ntasks)
+    for name, value in options.items():
+        setattr(spec, name, value)
+    return plan_step(spec, where, [], setup).task_cpus[0]
+
+
+def test_cpus_of_tasks() -> None:
+    """man srun: block:cyclic by default, a socket in turn for each task."""
+    # Bound by themselves where they fill what the step has, or its sockets.
+    assert cpus_of(8) == ["0", "8", "1", "9", "2", "10", "3", "11"]
+    assert cpus_of(2) == ["0-3", "8-11"]
+    assert cpus_of(3) == []
+    assert cpus_of(4, cpus_per_task=2) == ["0-1", "8-9", "2-3", "10-11"]
+    assert cpus_of(3, cpu_bind="cores") == ["0", "8", "1"]
+    assert cpus_of(3, cpu_bind="cores", distribution="block:block") == ["0", "1", "2"]
+    assert cpus_of(3, cpu_bind="sockets") == ["0-3", "8-11", "0-3"]
+    assert cpus_of(3, cpu_bind="ldoms") == ["0-3", "8-11", "0-3"]
+    assert cpus_of(3, cpu_bind="none") == []
+    assert cpus_of(8, cpu_bind="none") == []
+    assert cpus_of(3, cpu_bind="rank") == ["0", "1", "2"]
+    assert cpus_of(3, cpu_bind="map_cpu:9,0") == ["9", "0", "9"]
+    assert cpus_of(2, cpu_bind="mask_cpu:3,0x300") == ["0-1", "8-9"]
+    assert cpus_of(2, cpu_bind="map_ldom:1,0") == ["8-11", "0-3"]
+    assert cpus_of(2, cpu_bind="cores", distribution="block:fcyclic", cpus_per_task=2) == [
+        "0,8",
+        "1,9",
+    ]
+    assert cpus_of(10, overcommit=True, cpu_bind="cores")[8:] == ["0", "8"]
+
+
+def test_cpus_of_tasks_on_cores_with_two_threads() -> None:
+    # CPUs 0-1 are core 0; 16 is the first of the second socket.
+    assert cpus_of(8, threads=2, cpus=8) == ["0", "16", "1", "17", "2", "18", "3", "19"]
+    assert cpus_of(4, threads=2, cpus=8) == ["0-1", "16-17", "2-3", "18-19"]
+    assert cpus_of(3, threads=2, cpus=8, cpu_bind="cores") == ["0-1", "16-17", "2-3"]
+    assert cpus_of(3, threads=2, cpus=8, threads_per_core=1) == ["0", "16", "2"]
+    assert cpus_of(3, threads=2, cpus=8, hint="nomultithread") == ["0", "16", "2"]
+
+
+def test_cpus_that_the_step_has_not() -> None:
+    with pytest.raises(StepRefused) as caught:
+        cpus_of(2, cpu_bind="map_cpu:0,4")
+    assert str(caught.value) == (
+        "error: CPU binding outside of job step allocation, allocated CPUs are: 0xF0F.\n"
+        "error: Application launch failed: Unable to satisfy cpu bind request\n"
+        "Job step aborted"
+    )
+    with pytest.raises(StepRefused) as caught:
+        cpus_of(2, cpu_bind="boards")
+    assert str(caught.value) == (
+        'error: unrecognized --cpu-bind argument "boards"\n'
+        "fatal: Failed to parse --cpu-bind= values."
+    )

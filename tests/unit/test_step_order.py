@@ -189,6 +189,23 @@ def test_cpus_of_tasks() -> None:
     assert each_task(items, "tcpus") == [[], []]
 
 
+def test_lines_about_bindings() -> None:
+    """As a 22.05 wrote them (it says "task  0  0 [PID]: mask 0x1 set")."""
+    extra = "TaskPlugin=task/affinity"
+    items = order(1, extra=extra, ntasks=4, cpu_bind="verbose,rank")
+    assert each_task(items, "tnote") == [
+        ["cpu-bind=RANK - node2, task  2  0 []: mask 0x1 set\n"],
+        ["cpu-bind=RANK - node2, task  3  1 []: mask 0x2 set\n"],
+    ]
+    items = order(extra=extra, ntasks=4, cpu_bind="verbose,none")
+    assert each_task(items, "tnote")[1] == ["cpu-bind=NONE - node1, task  1  1 []: mask 0x0\n"]
+    assert each_task(order(ntasks=4, cpu_bind="verbose"), "tnote") == [[], []]
+    items = order(ntasks=4, gpus_total=6, gpus_set=True, gpu_bind="verbose,single:1")
+    assert each_task(items, "tnote")[1] == [
+        "gpu-bind: usable_gres=0x2; bit_alloc=0x7; local_inx=1; global_list=1; local_list=1\n"
+    ]
+
+
 def test_numbers_of_gpus_in_a_group_that_sees_more() -> None:
     """With the devices confined to those of the job, a step's count within them."""
     gpus = [Gpu(f"GPU-{index}") for index in range(8)]
