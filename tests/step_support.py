@@ -99,9 +99,12 @@ class Listener:
 
     @property
     def code(self) -> int | None:
+        """The exit code, once it is told and, as a client waits for them, no data are to come."""
         codes = self.said("X")
         assert len(codes) <= 1
-        return codes[0][0] if codes else None
+        if not codes or any(kind == "D" for kind, _ in list(self._kinds.values())):
+            return None
+        return codes[0][0]
 
     def say(self, letter: str, body: bytes = b"") -> None:
         self.control[-1].sendall((len(body) + 1).to_bytes(4, "big") + letter.encode() + body)
