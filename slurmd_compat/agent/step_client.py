@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gsched.model.step import Callback
-from slurmd_compat.agent.step_lead import Client
+from slurmd_compat.agent.step_spoken import Client
 from slurmd_compat.agent.step_words import CallClient, HangUp, StepAction, TellClient
 
 if TYPE_CHECKING:

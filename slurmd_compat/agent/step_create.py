@@ -13,7 +13,8 @@ from gsched.model.step import (
     Step,
     StepSpec,
 )
-from slurmd_compat.agent.step_lead import Client, Lead
+from slurmd_compat.agent.step_lead import Lead
+from slurmd_compat.agent.step_spoken import Client
 from slurmd_compat.agent.step_words import (
     FIRST_WAIT,
     DropStep,

@@ -15,7 +15,8 @@ from gsched.wire.messages import BadMessage, decode
 from gsched.wire.steps import Interactive
 from slurmd_compat.agent import step_text
 from slurmd_compat.agent.step_create import JobSteps, NoStep
-from slurmd_compat.agent.step_lead import Client, Lead
+from slurmd_compat.agent.step_lead import Lead
+from slurmd_compat.agent.step_spoken import Client
 from slurmd_compat.agent.words import Record
 
 if TYPE_CHECKING:

@@ -14,20 +14,18 @@ import msgspec
 
 from gsched.model import Job
 from gsched.model.job import Usage
-from gsched.model.step import Callback, Step, StepState
+from gsched.model.step import Step, StepState
 from gsched.wire.steps import LaunchStep, StepKnown, StepShare, StopStep, TaskEnd
 from slurmd_compat.agent import step_text
 from slurmd_compat.agent.step_share import Shares
+from slurmd_compat.agent.step_spoken import KILL, TERM, Client, Spoken
 from slurmd_compat.agent.step_words import (
     AttachClient,
-    CallClient,
-    HangUp,
     LeadRecord,
     PutLead,
     SendMail,
     StepAction,
     StepKey,
-    TellClient,
 )
 
 #: ms for which ends of tasks are gathered into one line
@@ -35,30 +33,10 @@ TEXT_MS = 30
 #: ms between repeated words to a node that has not answered: the first, and the most
 REPEAT_MS = 1_000
 REPEAT_MAX_MS = 10_000
-#: ms within which a second interrupt ends the step
-INTERRUPT_MS = 1_000
 #: ms after the order to end it at which a node without a word is given up: where a node is known
 #: to have failed, and beyond KillWait otherwise
 SILENT_MS = 4_000
 GIVE_UP_MS = 30_000
-
-HUP, INT, QUIT, KILL, USR1, USR2, PIPE, ALRM, TERM = 1, 2, 3, 9, 10, 12, 13, 14, 15
-CONT = 18
-
-
-class Client:
-    """A control connection, or one that is to be."""
-
-    __slots__ = ("alive", "callback", "id", "main", "told")
-
-    def __init__(self, number: int, callback: Callback, *, main: bool) -> None:
-        self.id = number
-        self.callback = callback
-        #: the step's own srun, which it does not outlive
-        self.main = main
-        self.alive = True
-        #: its exit code was sent
-        self.told = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +64,7 @@ class Place:
     wait: int = REPEAT_MS
 
 
-class Lead:
+class Lead(Spoken):
     """One step. `finished(lead, now)` is called once nothing of it is left anywhere."""
 
     def __init__(
@@ -99,10 +77,9 @@ class Lead:
         components: list[Job],
         finished: Callable[[Lead, int], None],
     ) -> None:
-        self.record = record
+        super().__init__(record, emit)
         self.node = node
         self.rules = rules
-        self._emit = emit
         self._shares = shares
         self._components = components
         self._finished = finished
@@ -111,12 +88,9 @@ class Lead:
         #: ends that the client has not been told of, by node
         self._pending: list[tuple[int, TaskEnd]] = []
         self._flush_at = -1
-        self.clients: list[Client] = []
         self._first_end = -1
-        self._last_interrupt = -1
-        #: "Job step aborted" was said; no more is said of tasks after a second interrupt
+        #: "Job step aborted" was said
         self._aborted = False
-        self._mute = False
         self._stop_at = -1
         #: the controller has the end in its store
         self.kept = False
@@ -131,18 +105,6 @@ class Lead:
     def step(self) -> Step:
         return self.record.step
 
-    @property
-    def name(self) -> str:
-        return f"StepId={self.step.job_id}.{self.step.id}"
-
-    @property
-    def over(self) -> bool:
-        return self.record.ended_ms >= 0
-
-    @property
-    def stopping(self) -> bool:
-        return bool(self.record.stop)
-
     def _wait_s(self) -> int:
         wait = self.record.spec.wait
         return self.rules.wait_time if wait is None else wait
@@ -151,49 +113,14 @@ class Lead:
         asked = self.record.spec.kill_on_bad_exit
         return self.rules.kill_on_bad_exit if asked is None else asked
 
-    # -- clients
-
-    def say(self, text: str, *, info: bool = False) -> None:
-        """A line on every client's standard error, as its program says it."""
-        if info and self.record.spec.quiet:
-            return
-        line = f"{self.record.spec.program}: {text}\n".encode()
-        for client in self.clients:
-            if client.alive:
-                self._emit(TellClient(client.id, "e", line))
-
-    def join(self, client: Client, *, call: bool, patience_ms: int = 5_000) -> None:
-        """A client from now on; `call`: it is to be called first."""
-        self.clients.append(client)
-        if call:
-            self._emit(CallClient(client.id, client.callback, patience_ms))
-        if self.over:
-            self._exit(client)
-        else:
-            count = len(self.places).to_bytes(4, "big") + self.step.ntasks.to_bytes(4, "big")
-            self._emit(TellClient(client.id, "N", count))
-
-    def _exit(self, client: Client) -> None:
-        if client.alive and not client.told:
-            client.told = True
-            self._emit(TellClient(client.id, "X", bytes([self.record.exit_code])))
-            self._emit(HangUp(client.id))
-
-    def client_lost(self, client: Client, now: int) -> None:
-        if not client.alive:
-            return
-        client.alive = False
-        if client.main and not self.over:
-            self.stop("cancelled", KILL, now)
-        if self.over:
-            self._tidy()
+    # -- what is known of its end
 
     @property
     def told(self) -> bool:
         """Every client that could be told of the end was, and has gone."""
         return not any(client.alive for client in self.clients)
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         """A record of which only the number counts takes the place of the whole one."""
         record = self.record
         if self.over and self.kept and self.told and not record.told:
@@ -210,7 +137,7 @@ class Lead:
         """The controller has it in its store as it was told."""
         if self.over and ended:
             self.kept = True
-            self._tidy()
+            self.tidy()
 
     # -- launching
 
@@ -360,10 +287,10 @@ class Lead:
         """Ends it and says so, as srun does when it is told from outside."""
         if self.over:
             return
-        self._say_abort()
+        self.say_abort()
         self.stop(cause, signum, now)
 
-    def _say_abort(self) -> None:
+    def say_abort(self) -> None:
         if not self._aborted:
             self._aborted = True
             wait = self.rules.kill_wait + 2
@@ -429,7 +356,7 @@ class Lead:
         self._finished(self, now)
         for client in self.clients:
             self._exit(client)
-        self._tidy()
+        self.tidy()
 
     def _state(self, worst: int, failed: bool) -> StepState:
         stop = self.record.stop
@@ -462,64 +389,6 @@ class Lead:
         for share in step.nodes:
             if most.task in share.tasks:
                 step.max_rss_node = share.node
-
-    # -- the client's signals
-
-    def said(self, client: Client, letter: str, data: bytes, now: int) -> None:
-        """A word of a client of the step."""
-        if self.over or not client.main:
-            return
-        if letter == "G" and data:
-            self._signalled(data[0], now)
-        elif letter == "B":
-            self.signal(PIPE, now)
-        elif letter == "A" and len(data) >= 4:
-            # A task has called for the end of all: with what it said.
-            text = data[4:].decode(errors="replace").strip()
-            if text:
-                self.say(f"error: {text}")
-            self.abort("task_failure", KILL, now)
-
-    def _signalled(self, signum: int, now: int) -> None:
-        if signum == INT:
-            self._interrupted(now)
-        elif signum in (TERM, HUP, QUIT):
-            if signum == QUIT:
-                self.say("Quit", info=True)
-            self.force(now)
-        elif signum == CONT:
-            self.say("got SIGCONT", info=True)
-        elif signum == PIPE:
-            self.abort("cancelled", KILL, now)
-        elif signum in (USR1, USR2):
-            self.signal(signum, now)
-
-    def force(self, now: int) -> None:
-        """TERM, HUP, QUIT of the client, or its second interrupt."""
-        self.say("forcing job termination", info=True)
-        self._say_abort()
-        self.stop("cancelled", KILL, now)
-
-    def _interrupted(self, now: int) -> None:
-        spec = self.record.spec
-        first = self._last_interrupt < 0 or now - self._last_interrupt > INTERRUPT_MS
-        self._last_interrupt = now
-        if first and not spec.quit_on_interrupt:
-            if spec.disable_status:
-                self.say(f"sending Ctrl-C to {self.name}", info=True)
-                self.signal(INT, now)
-                return
-            word = "one more within 1 sec to abort"
-            if self.stopping:
-                word = "abort already in progress"
-            self.say(f"interrupt ({word})", info=True)
-            self.say_status()
-            return
-        if not self.stopping:
-            self.say(f"sending Ctrl-C to {self.name}", info=True)
-            self.signal(INT, now)
-        self._mute = True
-        self.force(now)
 
     def say_status(self) -> None:
         started = set().union(*(place.started for place in self.places))
