@@ -228,6 +228,9 @@ class Core:
     def set_gpu_ok(self, node: int, mask: int) -> None:
         """Its healthy GPUs: others get no new work, allocations stay. Cost: constant."""
 
+    def node_free(self, node: int) -> tuple[int, int, int]:
+        """(free CPUs, free MB, bitmap of used GPUs) of a node. Cost: constant."""
+
     def node(self, node: int) -> NodeState:
         """What a node has left."""
 

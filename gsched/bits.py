@@ -5,7 +5,12 @@ from __future__ import annotations
 
 def bits(mask: int) -> list[int]:
     """The numbers of the bits that are set."""
-    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
 
 
 def symmetric(links: list[list[int]]) -> list[list[int]]:

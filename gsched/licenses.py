@@ -117,6 +117,8 @@ class Licenses:
     def take(self, job_id: int, text: str) -> str:
         """A job that starts (or is found running) takes the first choice that is free; what it
         took, as text."""
+        if not text:
+            return ""
         choices = parse(text)
         if not choices:
             return ""

@@ -72,17 +72,18 @@ class Allocations:
         shapes.batch_first(job.spec.batch_features, alloc, self._nodes.config)
         key = self._key.get(job.id)
         known = dict(self._core.allocation_cores(key)) if key is not None else {}
+        index, confs = self._nodes.index, self._nodes.config.nodes
+        free_cpus, domains = self._nodes.free_cpus, self._nodes.domains
         for part in alloc:
-            i = self._nodes.index[part.node]
-            conf = self._nodes.config.nodes[part.node]
-            free, chosen = self._nodes.free_cpus[i], 0
+            i = index[part.node]
+            conf = confs[part.node]
+            free, chosen = free_cpus[i], 0
             if i in known:
                 # How many of each domain the core has decided.
-                chosen = self._nodes.domains[i].pick(free, known[i], conf.threads_per_core)
-            if chosen.bit_count() != part.cpus:
-                left = (
-                    part.cpus if chosen.bit_count() > part.cpus else part.cpus - chosen.bit_count()
-                )
+                chosen = domains[i].pick(free, known[i], conf.threads_per_core)
+            got = chosen.bit_count()
+            if got != part.cpus:
+                left = part.cpus if got > part.cpus else part.cpus - got
                 chosen = chosen if left < part.cpus else 0
                 chosen |= pick_cpus(
                     free & ~chosen,
@@ -93,7 +94,7 @@ class Allocations:
                     self._nodes.gpu_cores(part),
                 )
             part.cpu_ids = chosen
-            self._nodes.free_cpus[i] &= ~part.cpu_ids
+            free_cpus[i] = free & ~chosen
 
     def release_node(self, job_id: int, part: NodeAlloc) -> None:
         """One node of an allocation is free again."""

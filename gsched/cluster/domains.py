@@ -37,6 +37,10 @@ class Domains(NamedTuple):
         chosen = 0
         for mask, count in zip(self.masks, counts, strict=True):
             there, left = free_cpus & mask, count
+            if threads == 1 and there.bit_count() == left:
+                # All that there are.
+                chosen |= there
+                continue
             if there and left:
                 # Mostly the lowest free cores are neighbours: all at once.
                 low = ((there & -there).bit_length() - 1) // threads * threads

@@ -189,8 +189,8 @@ class Nodes:
         """(CPUs, MB, GPU bitmap) that jobs hold on a node."""
         i = self.index[name]
         cpus, mem_mb = self._usable[i]
-        state = self._core.node(i)
-        return cpus - state.free_cpus, mem_mb - state.free_mem_mb, state.used_gpus
+        free_cpus, free_mb, gpus = self._core.node_free(i)
+        return cpus - free_cpus, mem_mb - free_mb, gpus
 
     def gpu_bits(self, name: str, kind: str = "") -> int:
         """The GPUs of a node that are of a type ("" any), as a bitmap."""

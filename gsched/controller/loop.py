@@ -21,7 +21,7 @@ from gsched.controller.clock import Clock
 from gsched.controller.configless import Files
 from gsched.controller.load import encode_records
 from gsched.controller.mailer import Mailer
-from gsched.controller.orders import Contents, pack, wire_form
+from gsched.controller.orders import Contents, pack
 from gsched.controller.sharing import Sharing
 from gsched.controller.verbs import reconfigure, shutdown, submit, why
 from gsched.ledger import absence
@@ -36,7 +36,7 @@ from gsched.ledger.commands import (
 )
 from gsched.ledger.ledger import Ledger
 from gsched.ledger.outcome import Outcome
-from gsched.model import Plan
+from gsched.model import Job, Plan
 from gsched.scheduling import options_of
 from gsched.store import Store, ViewStore
 from gsched.wire.messages import (
@@ -64,6 +64,10 @@ BATCH = 512
 PASS_SHARE = 0.5
 #: Longest pause between two passes however long one takes, seconds.
 MAX_PAUSE_S = 1.0
+#: Nodes are listened to for this share of the time where they have much to say, so that their
+#: messages gather and one turn, one commit and one signal do for many; and the longest pause.
+NODE_SHARE = 0.2
+MAX_GATHER_S = 0.01
 #: Seconds between two looks at room on the disk, and between two complaints of one kind.
 TEND_S = 10.0
 
@@ -115,9 +119,14 @@ class Controller:
         self._gap = self._rules_of(config)
         self._files = Files(config, log)
         self._background = Background(clock, log)
-        self._poller = zmq.Poller()
-        self._poller.register(self._background.fd, zmq.POLLIN)
+        #: everything that can be readable, and that without the nodes
+        self._poller, self._others = zmq.Poller(), zmq.Poller()
+        for poller in (self._poller, self._others):
+            poller.register(self._background.fd, zmq.POLLIN)
         sockets.register(self._poller)
+        sockets.register(self._others, nodes=False)
+        #: when the nodes are listened to again
+        self._nodes_at = 0.0
         self._stopping = False
         self.counts = Counts()
         #: request id -> who asked: (routing id, over the network)
@@ -139,7 +148,8 @@ class Controller:
 
     def watch(self, fd: int, handler: Callable[[], None]) -> None:
         """Calls `handler` in the loop when `fd` becomes readable (signals come this way)."""
-        self._poller.register(fd, zmq.POLLIN)
+        for poller in (self._poller, self._others):
+            poller.register(fd, zmq.POLLIN)
         self._fd, self._fd_handler = fd, handler
 
     def stop(self) -> None:
@@ -171,10 +181,12 @@ class Controller:
                 # Before the first message and the first look at who is silent.
                 self._log.warning(f"no message was read for {absent:.0f} s")
                 absence.excuse(self._ledger, absent)
-            last = self._clock.now()
-            self._sockets.admit()
+            began = last = self._clock.now()
+            listens = began >= self._nodes_at
+            heard = False
             out = Outcome()
-            for received in self._sockets.receive(BATCH):
+            for received in self._sockets.receive(BATCH, nodes=listens):
+                heard = heard or received.remote
                 self._take(received, out)
             now = self._clock.now()
             if self._wake_at is not None and now >= self._wake_at:
@@ -190,6 +202,9 @@ class Controller:
                 self._store.tend()
                 memory.settle()
                 self._background.watch(self._ledger)
+            if heard:
+                now = self._clock.now()
+                self._nodes_at = now + min((now - began) * (1 / NODE_SHARE - 1), MAX_GATHER_S)
 
     def _wait(self) -> None:
         now = self._clock.now()
@@ -197,10 +212,15 @@ class Controller:
         if self._wants_pass:
             until = min(until, self._next_pass)
         until = min(until, self._background.due_at(self._ledger))
+        poller = self._poller
+        if now < self._nodes_at:
+            poller, until = self._others, min(until, self._nodes_at)
         # Rounded up: a poll that returns too early would spin.
         wait = 0 if until <= now else int((until - now) * 1000) + 1
-        for source, _ in self._poller.poll(wait):
-            if source == self._background.fd:
+        for source, _ in poller.poll(wait):
+            if source is self._sockets.handshakes:
+                self._sockets.admit()
+            elif source == self._background.fd:
                 self._take_plan()
             elif isinstance(source, int):
                 self._fd_handler()
@@ -320,6 +340,7 @@ class Controller:
     # ---- what came of it ----------------------------------------------------------------------
 
     def _carry_out(self, out: Outcome) -> None:
+        images: dict[int, msgspec.Raw] = {}
         if out.puts:
             version = self._store.version + 1
             for _, reply in out.answers:
@@ -327,8 +348,16 @@ class Controller:
                     reply.version = version
             # Time is persisted with whatever else is.
             out.puts["meta", b"meta"] = self._ledger.meta
-            self._store.commit(encode_records(out.puts))
+            records = encode_records(out.puts)
+            self._store.commit(records)
             self.counts.commits += 1
+            if out.orders:
+                # Many orders carry what was just recorded.
+                images = {
+                    id(value): msgspec.Raw(records[key] or b"")
+                    for key, value in out.puts.items()
+                    if isinstance(value, Job)
+                }
         if out.view or out.words:
             self._view.put(encode_records(out.view), out.words)
         if out.mails and self._mailer is not None:
@@ -338,13 +367,12 @@ class Controller:
         self._answer(out.answers)
         for node, message in out.messages:
             self._sockets.send_node(node, encode(message))
-        images: dict[int, msgspec.Raw] = {}
-        content = Contents(self._content)
+        content, epoch = Contents(self._content), self._ledger.meta.epoch
         for node, orders in out.orders.items():
             live = self._ledger.live.get(node)
             if live is not None and live.session:
-                for packed in pack(self._ledger.meta.epoch, live.session, orders, content):
-                    self._sockets.send_node(node, wire_form(packed, images))
+                for packed in pack(epoch, live.session, orders, content, images):
+                    self._sockets.send_node(node, encode(packed))
         if out.schedule:
             self._wants_pass = True
         if out.wake_at is not None and (self._wake_at is None or out.wake_at < self._wake_at):

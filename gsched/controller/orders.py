@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
-from gsched.wire.messages import LaunchSpec, Order, Orders, Prepare, encode
+from gsched.wire.messages import LaunchSpec, Order, Orders, Prepare
+
+_encode = msgspec.msgpack.Encoder().encode
 
 #: A message grows no further once it carries this much, bytes; one order always fits.
 ENOUGH = 4 << 20
@@ -36,32 +38,24 @@ class Contents:
         return found
 
 
-def wire_form(orders: Orders, images: dict[int, msgspec.Raw]) -> bytes:
-    """The bytes of a message. A job on many nodes, which names them all, is encoded once for all
-    of them: `images` keeps that, by the identity of the job's image, while a batch is sent."""
-    sent: list[Order] = []
-    for order in orders.orders:
-        if isinstance(order, Prepare) and len(order.launch.job.alloc) > 1:
-            image = order.launch.job
-            raw: Any = images.get(id(image))
-            if raw is None:
-                raw = images[id(image)] = msgspec.Raw(msgspec.msgpack.encode(image))
-            order = Prepare(order.n, msgspec.structs.replace(order.launch, job=raw), order.go)
-        sent.append(order)
-    return encode(Orders(orders.epoch, orders.session, sent))
-
-
-def pack(epoch: int, session: str, orders: Sequence[Order], content: Content) -> Iterator[Orders]:
+def pack(
+    epoch: int,
+    session: str,
+    orders: Sequence[Order],
+    content: Content,
+    images: dict[int, msgspec.Raw] | None = None,
+) -> Iterator[Orders]:
     """The orders of one node as few messages, in order.
 
     The ledger's own objects stay without content: they wait there for the node's word, and scripts
-    are not to be kept in memory.
+    are not to be kept in memory. `images`: packed jobs by the identity of their image, for a batch
+    that is sent: a job on many nodes, which names them all, is packed once for all of them.
     """
     batch: list[Order] = []
     size = 0
     for order in orders:
-        if isinstance(order, Prepare) and order.launch.batch:
-            filled = _filled(order.launch, content)
+        if isinstance(order, Prepare):
+            filled = _filled(order.launch, content, images)
             size += len(filled.script) + len(filled.environment)
             order = Prepare(order.n, filled, order.go)
         batch.append(order)
@@ -73,11 +67,19 @@ def pack(epoch: int, session: str, orders: Sequence[Order], content: Content) ->
         yield Orders(epoch, session, batch)
 
 
-def _filled(launch: LaunchSpec, content: Content) -> LaunchSpec:
-    """For the batch host. Content that is not there stays empty: the node then refuses."""
-    job = launch.job
-    return msgspec.structs.replace(
-        launch,
-        script=(content(job.script) if job.script else None) or b"",
-        environment=(content(job.environment) if job.environment else None) or b"",
-    )
+def _filled(
+    launch: LaunchSpec, content: Content, images: dict[int, msgspec.Raw] | None
+) -> LaunchSpec:
+    """With what the batch host needs. Content that is not there stays empty: the node then
+    refuses."""
+    job: Any = launch.job
+    script = environment = b""
+    if launch.batch:
+        script = (content(job.script) if job.script else None) or b""
+        environment = (content(job.environment) if job.environment else None) or b""
+    if images is not None:
+        raw = images.get(id(job))
+        if raw is None and len(job.alloc) > 1:
+            raw = images[id(job)] = msgspec.Raw(_encode(job))
+        job = raw or job
+    return msgspec.structs.replace(launch, job=job, script=script, environment=environment)

@@ -271,6 +271,13 @@ cdef class _Nodes(_Cluster):
         index_move(&self.c, &self.c.now, i)
         self._check()
 
+    def node_free(self, node):
+        """(free CPUs, free MB, bitmap of used GPUs) of a node. Cost: constant."""
+        cdef int i
+        self._enter()
+        i = self._node(node)
+        return self.c.now.cpus[i], self.c.now.mem[i], self.c.used[i]
+
     def node(self, node):
         """What a node has left, as NodeState."""
         cdef int i

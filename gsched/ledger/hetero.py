@@ -42,4 +42,6 @@ def prepared(led: Ledger, job: Job) -> bool:
 
 def limit(led: Ledger, job: Job) -> int:
     """Seconds after which all of it ends, at the first component's limit that passes; 0 none."""
+    if not job.het_job_id:
+        return job.time_limit
     return min((other.time_limit for other in unit(led, job) if other.time_limit), default=0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gsched.bits import bits
 from gsched.hostlist import compress
 from gsched.ledger import arrays, depend, hetero, mail, outbox, reserved, steps
 from gsched.ledger.outcome import Outcome
@@ -143,6 +144,8 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
 
 def _prepare(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     image, limit = image_of(job), seconds_left(led, job)
+    # One and the same for the record and the orders: it is packed once.
+    led.put_image(image, out)
     for index in range(len(job.alloc)):
         send_prepare(led, job, index, now, out, image, limit)
     _tell_waiters(led, job, now, out)
@@ -151,6 +154,8 @@ def _prepare(led: Ledger, job: Job, now: float, out: Outcome) -> None:
 def _tell_waiters(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     """The job started or ended: others may wait for that. Jobs that are cancelled for it have
     waiters of their own: one after the other, since chains of thousands are not unusual."""
+    if not led.waiters and not led.singletons:
+        return
     led.to_tell.append(job)
     if len(led.to_tell) > 1:
         # The call that goes through them will come to it.
@@ -186,7 +191,10 @@ def send_prepare(
     filled in by whoever sends it."""
     part = job.alloc[index]
     gpus = led.nodes[part.node].gpus
-    uuids = [gpu.uuid for bit, gpu in enumerate(gpus) if part.gpus >> bit & 1]
+    if part.gpus == (1 << len(gpus)) - 1:
+        uuids = [gpu.uuid for gpu in gpus]
+    else:
+        uuids = [gpus[bit].uuid for bit in bits(part.gpus) if bit < len(gpus)]
     launch = LaunchSpec(
         job=image or image_of(job),
         node_index=index,

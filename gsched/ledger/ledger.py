@@ -366,6 +366,10 @@ class Ledger:
         """Names the job as changed."""
         out.puts["job", job_key(job.id)] = job
 
+    def put_image(self, image: Job, out: Outcome) -> None:
+        """The same, as the job is now. What changes it afterwards must name it again."""
+        out.puts["job", job_key(image.id)] = image
+
     def put_node(self, node: Node, out: Outcome) -> None:
         out.puts["node", node.name.encode()] = node
         self._use_dirty.add(node.name)
@@ -390,7 +394,11 @@ class Ledger:
         live.last_order += 1
         order.n = live.last_order
         live.unacked.append((order, now))
-        out.orders.setdefault(node, []).append(order)
+        batch = out.orders.get(node)
+        if batch is None:
+            out.orders[node] = [order]
+        else:
+            batch.append(order)
 
     def withdraw(self, node: str, job_id: int, attempt: int, out: Outcome) -> None:
         """A share is written off: the order to prepare it, if the node has not confirmed it, is not

@@ -32,6 +32,8 @@ def wrong(
 
 def end_of(led: Ledger, job: Job) -> int:
     """When the job is ended for its reservation (ResvOverRun later than that ends); 0 never."""
+    if not job.reservation:
+        return 0
     resv = led.reservations.get(job.reservation)
     if resv is None or resv.flex:
         return 0

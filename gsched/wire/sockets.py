@@ -108,9 +108,14 @@ class ControllerSockets:
             raise BindFailed(f"cannot listen on {address}:{port}: {error.strerror}") from None
         return int(bytes(sock.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").rsplit(b":", 1)[1])
 
-    def register(self, poller: zmq.Poller) -> None:
-        """Adds all sockets to a poller."""
-        for sock in (self._zap, self._local, self._nodes):
+    @property
+    def handshakes(self) -> zmq.Socket[bytes]:
+        """The socket that is readable when `admit` has something to do."""
+        return self._zap
+
+    def register(self, poller: zmq.Poller, *, nodes: bool = True) -> None:
+        """Adds all sockets to a poller, or those that are not for the network."""
+        for sock in (self._zap, self._local, self._nodes) if nodes else (self._zap, self._local):
             poller.register(sock, zmq.POLLIN)
 
     def admit(self) -> None:
@@ -119,13 +124,16 @@ class ControllerSockets:
             request = self._zap.recv_multipart()
             self._zap.send_multipart(self.admission.decide(request))
 
-    def receive(self, limit: int) -> Iterator[Received]:
-        """Gives waiting messages, some `limit` from each side, without blocking.
+    def receive(self, limit: int, *, nodes: bool = True) -> Iterator[Received]:
+        """Gives waiting messages, some `limit` from each side, without blocking; with `nodes` not
+        set, of this host alone.
 
         A multipart message is several messages of one sender: it costs the threads between two
         processes one signal instead of many.
         """
         for sock, remote in ((self._nodes, True), (self._local, False)):
+            if remote and not nodes:
+                continue
             taken = 0
             while taken < limit and readable(sock):
                 sender: zmq.Frame = sock.recv(copy=False)
