@@ -464,7 +464,7 @@ def test_an_epilog_that_does_not_end_is_killed(start: Start, client: Client) -> 
 
 @pytest.mark.root
 def test_a_task_out_of_memory(start: Start, client: Client) -> None:
-    groups = Cgroups(f"gsched-test-{os.getpid()}/tasks")
+    groups = Cgroups(f"gsched-test-{os.getpid()}/steps")
     if not groups.version:
         pytest.skip(groups.not_enforced()[0])
     handle = groups.create(7, 1, memory_mb=60, cpus=[max(os.sched_getaffinity(0))])
