@@ -242,8 +242,8 @@ OWN = {
 #: keys whose text is read where it is needed, from Config.raw
 _AS_WRITTEN = """
     BcastParameters DebugFlags DependencyParameters InteractiveStepOptions JobFileAppend
-    KillOnBadExit MailDomain MpiDefault ReconfigFlags ResvOverRun SallocDefaultCommand SrunEpilog SrunPortRange
-    SrunProlog TaskEpilog TaskPluginParam TaskProlog WaitTime
+    KillOnBadExit MailDomain MpiDefault ReconfigFlags ResvOverRun SallocDefaultCommand
+    SrunEpilog SrunPortRange SrunProlog TaskEpilog TaskPluginParam TaskProlog WaitTime
 """
 AS_WRITTEN = frozenset(name.lower() for name in _AS_WRITTEN.split())
 
