@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from gsched.errors import message
 from gsched.request import Refusal
 from gsched_cli import reach
 from gsched_cli.common import Reader, Streams, command_main, error, version_line
@@ -136,7 +137,11 @@ def _attach(
         error(streams, NAME, f"Could not get job step info: {down}")
         return REFUSED
     if isinstance(answer, NotTaken):
-        error(streams, NAME, f"Could not get job step info: {reach.reason(answer)}")
+        # Of a job that has ended nothing is known either.
+        why = reach.reason(answer)
+        if answer.code == "ESLURM_ALREADY_DONE":
+            why = message("ESLURM_INVALID_JOB_ID")
+        error(streams, NAME, f"Could not get job step info: {why}")
         return REFUSED
     plan = Plan("attach", job)
     plan.say("stdin", "" if layout else OWN)

@@ -17,6 +17,9 @@ PENDING_STEP = -3
 EXTERN_STEP = -4
 BATCH_STEP = -5
 INTERACTIVE_STEP = -6
+#: copies of files (sbcast) are numbered downwards from here: none of the user's steps, and not told
+#: to the controller
+COPY_STEPS = -1_000_000_000
 
 #: StepSpec.stdin_task: to all tasks; to none
 ALL_TASKS = -1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gsched.layout import Busy, Planned, StepRefused
 from gsched.model import Job, NodeAlloc
 from gsched.model.step import (
+    COPY_STEPS,
     INTERACTIVE_STEP,
     Callback,
     Step,
@@ -66,6 +67,7 @@ class JobSteps:
         self.dirty: dict[int, Lead] = {}
         self.waiting: list[Waiting] = []
         self.next_id = 0
+        self.next_copy = COPY_STEPS
         self._last_wait = FIRST_WAIT
         #: cause of the job's end, once it is ending: no new steps
         self.stopping = ""
@@ -195,6 +197,9 @@ class JobSteps:
         waited = waiting.record.key.step != FIRST_WAIT
         if spec.origin == "salloc":
             number = INTERACTIVE_STEP
+        elif spec.origin == "sbcast":
+            number = self.next_copy
+            self.next_copy -= 1
         else:
             number = self.next_id
             self.next_id += 1
@@ -254,7 +259,7 @@ class JobSteps:
         self.leads[record.key.step] = lead
         if not lead.over:
             self._live[record.key.step] = lead
-        if not record.told:
+        if not record.told and lead.counted:
             self.dirty[record.key.step] = lead
         return lead
 
@@ -262,6 +267,8 @@ class JobSteps:
         """A step from the journal."""
         lead = self._add(record)
         self.next_id = max(self.next_id, record.key.step + 1)
+        if record.key.step <= COPY_STEPS:
+            self.next_copy = min(self.next_copy, record.key.step - 1)
         if record.request_id:
             self.requests[record.request_id] = record.key.step
         return lead
@@ -282,7 +289,8 @@ class JobSteps:
 
     def _finished(self, lead: Lead, now: int) -> None:
         self._live.pop(lead.key.step, None)
-        self.dirty[lead.key.step] = lead
+        if lead.counted:
+            self.dirty[lead.key.step] = lead
         for index, part in enumerate(lead.step.nodes):
             if part.node == self._steps.node:
                 self._steps.shares.known(lead.share_key(index))

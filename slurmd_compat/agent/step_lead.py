@@ -14,7 +14,7 @@ import msgspec
 
 from gsched.model import Job
 from gsched.model.job import Usage
-from gsched.model.step import Step, StepState
+from gsched.model.step import COPY_STEPS, Step, StepState
 from gsched.wire.steps import LaunchStep, StepKnown, StepShare, StopStep, TaskEnd
 from slurmd_compat.agent import step_text
 from slurmd_compat.agent.step_share import Shares
@@ -93,13 +93,19 @@ class Lead(Spoken):
         self._aborted = False
         self._stop_at = -1
         #: the controller has the end in its store
-        self.kept = False
+        self.kept = not self.counted
 
     # -- what it is
 
     @property
     def key(self) -> StepKey:
         return self.record.key
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is one of the job's steps, and not a copy of a file, which speaks for itself
+        and which the controller never hears of."""
+        return self.key.step > COPY_STEPS
 
     @property
     def step(self) -> Step:
@@ -237,7 +243,7 @@ class Lead(Spoken):
         bad = [end.task for _, end in pending if end.wstatus]
         if not bad:
             return
-        if not self._mute:
+        if not self._mute and self.counted:
             by_node: dict[int, list[TaskEnd]] = {}
             for index, end in pending:
                 by_node.setdefault(index, []).append(end)
@@ -349,7 +355,8 @@ class Lead(Spoken):
         record.exit_code = code
         record.ended_ms = now
         record.environment = b""
-        if worst & 0x7F in (KILL, TERM) and not self._aborted and not self._mute:
+        quiet = self._aborted or self._mute or not self.counted
+        if worst & 0x7F in (KILL, TERM) and not quiet:
             self.say(f"Force Terminated {self.name}", info=True)
         self.put()
         # What else is to be written comes before the client hears of the end.

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from gsched.config import Config
+from gsched.hostlist import compress
 from gsched.layout import Planned, plan_step
 from gsched.model import Job, NodeAlloc, Phase
 from gsched.model.step import Step, StepSpec
@@ -446,7 +447,7 @@ class Steps:
         self.clients.own(client, lead, jobs)
         if message.layout_only:
             self.clients.call(client)
-            for line in _layout(lead.step):
+            for line in layout(lead.step):
                 self.clients.tell(client, "o", f"{line}\n".encode())
             self.clients.exit(client, 0)
         else:
@@ -592,15 +593,16 @@ def _not_confirmed(job_id: int, why: str, code: str) -> NotTaken:
     return NotTaken(text, code, unknown)
 
 
-def _layout(step: Step) -> list[str]:
+def layout(step: Step) -> list[str]:
     """As sattach --layout prints it."""
     lines = [
         "Job step layout:",
-        f"  {step.ntasks} tasks, {len(step.nodes)} nodes "
-        f"({','.join(share.node for share in step.nodes)})",
+        f"\t{step.ntasks} tasks, {len(step.nodes)} nodes "
+        f"({compress([share.node for share in step.nodes])})",
         "",
     ]
     for index, share in enumerate(step.nodes):
-        numbers = ", ".join(str(task) for task in share.tasks)
-        lines.append(f"  Node {index} ({share.node}), {len(share.tasks)} task(s): {numbers}")
+        # A blank at the end, as Slurm has it.
+        numbers = "".join(f"{task} " for task in share.tasks)
+        lines.append(f"\tNode {index} ({share.node}), {len(share.tasks)} task(s): {numbers}")
     return lines

@@ -9,7 +9,7 @@ from gsched.model import Phase
 from gsched.model.step import Callback, StepSpec, StepState
 from gsched.wire.messages import Kill, Signal
 from gsched.wire.steps import Interactive, NotTaken, Taken
-from slurmd_compat.agent import step_text
+from slurmd_compat.agent import step_text, steps
 
 INT, QUIT, KILL, USR1, TERM, CONT = 2, 3, 9, 10, 15, 18
 STATUS = "srun: StepId=7.0 tasks 0-1: running"
@@ -378,6 +378,41 @@ def test_a_client_that_goes_ends_its_step() -> None:
     world.obey()
     world.advance(600)
     assert world.kept[0].state == StepState.CANCELLED
+
+
+def test_copies_of_files_are_no_steps_of_the_job() -> None:
+    """Slurm makes no step for sbcast: it has no number, and nothing but the copy itself speaks."""
+    world = running(2)
+    world.create(1, ntasks=1)
+    copy = world.create(
+        2, ntasks_per_node=1, min_nodes=2, overlap=True, origin="sbcast", program="sbcast"
+    )
+    assert isinstance(world.answer, Taken)
+    (number,) = {key.step for _, key in world.supervisors} - {0}
+    assert number < 0
+    world.deliver()
+    world.all_end(17 << 8, number)
+    world.deliver()
+    world.advance(1000)
+    assert (copy.codes, copy.errors) == ([17], [])
+    assert set(world.kept) == {0}
+    world.crash("n1")
+    world.create(3, ntasks=1, overlap=True)
+    assert world.answer.step == 1
+
+
+def test_layout() -> None:
+    """As sattach --layout of 22.05 has it."""
+    world = running(2)
+    world.create(1, ntasks=3, min_nodes=2)
+    (lead,) = next(iter(world.leader.steps._jobs.values())).leads.values()
+    assert steps.layout(lead.step) == [
+        "Job step layout:",
+        "\t3 tasks, 2 nodes (n[1-2])",
+        "",
+        "\tNode 0 (n1), 2 task(s): 0 1 ",
+        "\tNode 1 (n2), 1 task(s): 2 ",
+    ]
 
 
 def test_a_node_that_fails_under_a_step() -> None:
