@@ -154,6 +154,9 @@ class Daemon:
             self._todo.append,
             self._record,
             self._post,
+            self.agent.steps.find,
+            self.agent.steps.others,
+            self._script_pid,
             log,
         )
         self._want_report = False
@@ -382,6 +385,11 @@ class Daemon:
 
     def _record(self, key: Key) -> Record | None:
         return next((record for record in self.agent.held() if record.key == key), None)
+
+    def _script_pid(self, key: Key) -> int:
+        """The process of a script that runs here; 0 none."""
+        link = self.scripts.links.held.get(key)
+        return link.status.pid if link is not None and link.status.wstatus is None else 0
 
     def _linger(self, hold: bool) -> None:
         self._hold_until = now_ms() + LINGER_MS if hold else 0

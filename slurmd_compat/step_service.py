@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gsched.config import Config
+from gsched.model.step import BATCH_STEP
 from gsched.wire.messages import (
     AgentAnswer,
     AgentCall,
@@ -29,6 +30,8 @@ from gsched.wire.steps import (
     LaunchStep,
     Mail,
     NotTaken,
+    PassedBack,
+    PassOn,
     StatSteps,
     ToAgent,
 )
@@ -65,6 +68,7 @@ from slurmd_compat.launcher import Launcher
 from slurmd_compat.step_calls import ClientCalls
 from slurmd_compat.step_shares import ShareSupervisors
 from slurmd_compat.step_socket import Loop, StepSocket
+from slurmd_compat.step_stat import Looked, StepStats
 
 
 def now_ms() -> int:
@@ -73,7 +77,8 @@ def now_ms() -> int:
 
 class StepService:
     """One per daemon. `feed` takes inputs for the agent, `find` an attempt's record, `post` sends
-    to the controller what may be lost."""
+    to the controller what may be lost; `running(job_id)` is the attempt that a job number means,
+    `others` its further nodes that run steps, `script_pid` the process of its script (0 none)."""
 
     def __init__(
         self,
@@ -86,6 +91,9 @@ class StepService:
         feed: Callable[[StepInput], None],
         find: Callable[[Key], Record | None],
         post: Callable[[Any], None],
+        running: Callable[[int], Record | None],
+        others: Callable[[Record], set[str]],
+        script_pid: Callable[[Key], int],
         log: Any,
     ) -> None:
         self._node = node
@@ -113,6 +121,8 @@ class StepService:
         self._socket = StepSocket(
             step_socket(run_dir, node), config.slurm_user, loop, self._local, log
         )
+        self._script_pid = script_pid
+        self._stats = StepStats(node, running, self._look, others, self._reply, post, now_ms)
         self._carry: dict[type, Callable[[Any], None]] = {
             Answer: self._answer,
             SendMail: self._mail,
@@ -146,13 +156,14 @@ class StepService:
 
     def deadline(self) -> int | None:
         """Monotonic ms at which `on_time` has something to do."""
-        marks = [m for m in (self.shares.deadline(), self._calls.deadline()) if m is not None]
-        return min(marks, default=None)
+        marks = (self.shares.deadline(), self._calls.deadline(), self._stats.deadline())
+        return min((mark for mark in marks if mark is not None), default=None)
 
     def on_time(self, now: int) -> None:
         self.shares.on_time(now)
         self._calls.on_time(now)
         self._socket.on_time()
+        self._stats.on_time(now)
 
     # -- requests
 
@@ -163,7 +174,7 @@ class StepService:
         if isinstance(message, CreateStep | AttachStep):
             self._feed(Ask(source, uid, gid, message))
         elif isinstance(message, StatSteps):
-            self._answer(Answer(source, NotTaken("error: not known yet")))
+            self._stats.ask(source, uid, gid, message)
 
     def incoming(self, message: Any) -> bool:
         """Takes what the controller passes on; False: it is nothing of steps."""
@@ -174,7 +185,8 @@ class StepService:
                 self.bad += 1
                 self._log.error(f"a word of {message.node} was not understood: {problem}")
                 return True
-            self._feed(MailIn(message.node, message.job_id, message.attempt, mail))
+            if not self._of_stats(message, mail):
+                self._feed(MailIn(message.node, message.job_id, message.attempt, mail))
             return True
         if isinstance(message, AgentCall):
             source = Source("call", message.token)
@@ -190,12 +202,50 @@ class StepService:
             return True
         return False
 
+    def _of_stats(self, letter: StepMail, mail: Any) -> bool:
+        """Takes words about what steps use; False: it is another's."""
+        try:
+            if isinstance(mail, PassOn):
+                asked: Any = decode(ToAgent, mail.payload)
+                if isinstance(asked, StatSteps):
+                    source = Source("node", mail.token, letter.node, letter.job_id, letter.attempt)
+                    self._stats.ask(source, mail.uid, mail.gid, asked)
+                    return True
+            elif isinstance(mail, PassedBack):
+                answer: FromAgent = decode(FromAgent, mail.payload)
+                return self._stats.passed_back(letter.node, mail.token, answer)
+        except BadMessage:
+            self.bad += 1
+            return True
+        return False
+
+    def _look(self, record: Record) -> Iterable[Looked]:
+        """The shares of an attempt's steps here, and its script."""
+        key = record.key
+        for step_key, launch in self.shares.launched(key):
+            step = launch.step
+            yield Looked(
+                step.id,
+                step.name,
+                step.ntasks,
+                [part.node for part in step.nodes],
+                self.shares.pids(step_key),
+            )
+        pid = self._script_pid(key)
+        if pid:
+            yield Looked(BATCH_STEP, "batch", 1, [self._node], {0: pid})
+
     def _answer(self, action: Answer) -> None:
-        answer: FromAgent = action.message
-        if action.source.kind == "local":
-            self._socket.answer(action.source.token, answer)
+        self._reply(action.source, action.message)
+
+    def _reply(self, source: Source, answer: FromAgent) -> None:
+        if source.kind == "local":
+            self._socket.answer(source.token, answer)
+        elif source.kind == "call":
+            self._post(AgentAnswer(source.token, encode(answer)))
         else:
-            self._post(AgentAnswer(action.source.token, encode(answer)))
+            back = encode(PassedBack(source.token, encode(answer)))
+            self._post(StepMail(source.job_id, source.attempt, source.node, back))
 
     # -- mail, journal, supervisors
 

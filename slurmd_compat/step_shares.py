@@ -165,6 +165,10 @@ class ShareSupervisors:
                     f"{self._config.unkillable_step_timeout} s after SIGKILL"
                 )
 
+    def launched(self, job: Key) -> list[tuple[StepKey, LaunchStep]]:
+        """The shares of an attempt here."""
+        return [(key, launch) for key, launch in self._launches.items() if key.job == job]
+
     def pids(self, key: StepKey) -> dict[int, int]:
         """The processes of the tasks that run here: task -> pid."""
         link = self.links.held.get(key)

@@ -384,7 +384,7 @@ class Steps:
 
     # -- requests
 
-    def _find(self, job_id: int) -> Record | None:
+    def find(self, job_id: int) -> Record | None:
         """The attempt that a job number means: any component's of one job."""
         found = None
         for record in self._records.values():
@@ -401,6 +401,14 @@ class Steps:
                 found = record
         return found
 
+    def others(self, record: Record) -> set[str]:
+        """Further nodes on which steps of a job run that this node leads."""
+        jobs = self._jobs.get(record.key)
+        if jobs is None:
+            return set()
+        found = {part.node for lead in jobs.running for part in lead.step.nodes}
+        return found - {self.node}
+
     def _ask(self, item: Ask, now: int) -> None:
         answer = self._answer(item, now)
         if answer is None:
@@ -415,7 +423,7 @@ class Steps:
     def _answer(self, item: Ask, now: int) -> FromAgent | None:
         message = item.message
         job_id = message.spec.job_id if isinstance(message, CreateStep) else message.job_id
-        record = self._find(job_id)
+        record = self.find(job_id)
         if record is None:
             return _not_confirmed(job_id, "Invalid job id specified", "ESLURM_INVALID_JOB_ID")
         if item.uid not in (0, record.launch.job.uid):
