@@ -28,6 +28,7 @@ MESSAGES: dict[str, str] = {
     "ESLURM_INVALID_PARTITION_NAME": "Invalid partition name specified",
     "ESLURM_INVALID_PREFER": "Invalid preferred feature specification",
     "ESLURM_INVALID_QOS": "Invalid qos specification",
+    "ESLURM_INVALID_TASK_MEMORY": "Memory required by task is not available",
     "ESLURM_INVALID_TIME_LIMIT": (
         "Requested time limit is invalid (missing or exceeds some limit)"
     ),

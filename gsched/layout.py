@@ -250,7 +250,7 @@ class _Plan:
         most = min(most, len(candidates))
         best = self._pick(candidates, required, ntasks, least, most, free=False)
         if best is None:
-            raise self._too_many(bool(required))
+            raise self._never(candidates, required, most)
         chosen = self._pick(candidates, required, ntasks, least, most, free=True)
         if chosen is None or (not spec.min_nodes and len(chosen) < len(best)):
             raise Busy
@@ -282,6 +282,27 @@ class _Plan:
         if self.spec.cpus_per_task and not self.spec.overcommit:
             return max(1, sum(self._room(node, free=free) for node in chosen))
         return len(chosen)
+
+    def _never(self, candidates: list[_Here], required: set[str], most: int) -> StepRefused:
+        """Why all that the job has is not enough."""
+        there = [self._gpus_at(node, free=False).bit_count() for node in candidates]
+        gpus = self.gpus
+        if gpus.said and gpus.named:
+            if not any(part.gpus for part in self.job.alloc):
+                lines = ["Step requested GRES but job doesn't have GRES"]
+                return refused(self.job, "ESLURM_INVALID_GRES", *lines)
+            if gpus.per_node > max(there):
+                return refused(
+                    self.job,
+                    "ESLURM_INVALID_GRES",
+                    f"Step requested gres_per_node=gpu:{gpus.per_node} is more than the job's "
+                    f"gres_per_node=gpu:{max(there)}",
+                )
+            if gpus.total > sum(sorted(there)[-most:]) or gpus.per_task > max(there):
+                return refused(self.job, "ESLURM_INVALID_GRES")
+        if all(self._least_memory(node.alloc) > node.alloc.mem_mb for node in candidates):
+            return refused(self.job, "ESLURM_INVALID_TASK_MEMORY")
+        return self._too_many(bool(required))
 
     def _too_many(self, named: bool) -> StepRefused:
         code = "ESLURM_TOO_MANY_REQUESTED_CPUS"
@@ -327,13 +348,16 @@ class _Plan:
         if free and not (self.exact or node.idle or spec.overlap):
             return 0
         memory = self._least_memory(part)
-        if memory > (node.mem_mb if free and not spec.overlap else part.mem_mb):
+        mem_mb = node.mem_mb if free and not spec.overlap else part.mem_mb
+        if memory > mem_mb:
             return 0
         cpus = node.cpus if free else part.cpus
         room = cpus // self.cpus_per_task
         if spec.overcommit:
             # One CPU is enough for all of them.
             room = _MANY if cpus else 0
+        elif spec.mem_per_cpu and spec.mem_per_node is None:
+            room = min(room, mem_mb // (spec.mem_per_cpu * self.cpus_per_task))
         gpus = self._gpus_at(node, free=free).bit_count()
         if self.gpus.none or part.shares:
             return room
@@ -406,7 +430,9 @@ class _Plan:
         for node, mine, count in zip(chosen, tasks, gpus, strict=True):
             bits = lowest(node.gpus, count)
             cpus, ids = self._cpus_of(node, len(mine))
-            memory = self._memory_of(node.alloc, cpus, bits)
+            # --mem-per-cpu counts the CPUs asked for, not all that it gets.
+            counted = cpus if spec.mem_per_cpu is None else len(mine) * self.cpus_per_task
+            memory = self._memory_of(node.alloc, counted, bits)
             if memory > (node.alloc.mem_mb if spec.overlap else node.mem_mb):
                 raise Busy
             share = NodeAlloc(node.alloc.node, cpus, len(mine), memory, bits)
@@ -454,7 +480,9 @@ class _Plan:
 
     def _least_memory(self, part: NodeAlloc) -> int:
         """MB that a step with one task needs on a node."""
-        return self._memory_of(part, self.cpus_per_task if self.exact else 0, 0)
+        if self.exact or self.spec.mem_per_cpu:
+            return self._memory_of(part, self.cpus_per_task, 0)
+        return self._memory_of(part, 0, 0)
 
     def _memory_of(self, part: NodeAlloc, cpus: int, gpus: int) -> int:
         """MB of the step on a node where it has so many CPUs, and these GPUs."""

@@ -59,7 +59,7 @@ def step_environment(
     if "gpu" in config.gres_types:
         for old in _OF_GPUS:
             result.pop(old, None)
-    inside = b"SLURM_JOB_ID" in source
+    inside = b"SLURM_JOB_ID" in source or job.spec.interactive != "srun"
     for name, text in _defaults(job, spec).items():
         result.setdefault(name.encode(), text.encode(errors="surrogateescape"))
     own = {

@@ -67,16 +67,16 @@ class StepGpus(msgspec.Struct):
             if name == "gres/gpu" or name.startswith("gres/gpu:"):
                 per_task = max(per_task, count)
                 kind = kind or name.removeprefix("gres/gpu").removeprefix(":")
-        total = spec.gpus_total
+        total, said = spec.gpus_total, spec.gpus_set
         if spec.ntasks_per_gpu and spec.ntasks and not (total or spec.gpus_per_node):
-            total = -(-spec.ntasks // spec.ntasks_per_gpu)
+            total, said = -(-spec.ntasks // spec.ntasks_per_gpu), True
         return cls(
             per_node=spec.gpus_per_node,
             per_task=per_task,
             per_socket=spec.gpus_per_socket,
             total=total,
             kind=kind,
-            said=spec.gpus_set,
+            said=said,
         )
 
     @property

@@ -389,6 +389,49 @@ def test_more_tasks_than_gpus_for_them() -> None:
     assert str(caught.value) == NO_CONFIG
 
 
+NO_GRES = "Unable to create step for job 291: Invalid generic resource (gres) specification"
+
+
+def test_gpus_that_the_job_has_not() -> None:
+    for options in (
+        {"gpus_total": 1},
+        {"gpus_per_task": 1},
+        {"gpus_per_node": 1},
+        {"ntasks_per_gpu": 1},
+    ):
+        with pytest.raises(StepRefused) as caught:
+            plan(job(4), min_nodes=1, ntasks=1, gpus_set=True, **options)
+        assert str(caught.value) == (
+            f"error: Step requested GRES but job doesn't have GRES\nerror: {NO_GRES}"
+        )
+    with pytest.raises(StepRefused) as caught:
+        plan(job(3, 1, gpus=2), min_nodes=1, ntasks=1, gpus_set=True, gpus_per_node=3)
+    assert str(caught.value) == (
+        "error: Step requested gres_per_node=gpu:3 is more than the job's gres_per_node=gpu:2\n"
+        f"error: {NO_GRES}"
+    )
+    with pytest.raises(StepRefused) as caught:
+        plan(job(3, 1, gpus=2), min_nodes=1, ntasks=1, gpus_set=True, gpus_total=3)
+    assert str(caught.value) == f"error: {NO_GRES}"
+    # What only the job's own options say gives way to what there is.
+    assert shares(plan(job(3, 1, gpus=2), min_nodes=1, ntasks=1, gpus_total=4))[0][3] == 2
+    assert shares(plan(job(3), min_nodes=1, ntasks=1, no_gpus=True))[0][3] == 0
+
+
+def test_memory_that_the_job_has_not() -> None:
+    memory = "error: Unable to create step for job 291: Memory required by task is not available"
+    for options, sentence in (
+        ({"ntasks": 1, "mem_per_node": 99_000, "overlap": True}, memory),
+        ({"ntasks": 1, "mem_per_cpu": 9_000}, memory),
+        ({"ntasks": 4, "mem_per_cpu": 2048}, TOO_MANY),
+    ):
+        with pytest.raises(StepRefused) as caught:
+            plan(job(4), min_nodes=1, **options)
+        assert str(caught.value) == sentence
+    # Counted are the CPUs that tasks ask for, not all that the step gets.
+    assert shares(plan(job(3), min_nodes=1, ntasks=1, mem_per_cpu=3000)) == [("node1", 3, 3000, 0)]
+
+
 # ---- CPUs of tasks ------------------------------------------------------------------------------
 
 
