@@ -153,7 +153,8 @@ class Row:
     @property
     def state(self) -> str:
         if self.step is not None:
-            return self.step.state
+            by = self.step.cancelled_by
+            return f"CANCELLED by {by}" if by >= 0 else self.step.state
         if self.job.state == "CANCELLED" and self.job.cancelled_by >= 0:
             return f"CANCELLED by {self.job.cancelled_by}"
         return self.job.state
@@ -210,8 +211,14 @@ def _nothing(row: Row) -> str:
     return ""
 
 
-def _rss(row: Row, step: AcctStep) -> str:
-    return row.look.kilobytes(step.max_rss_kb) if step.max_rss_kb >= 0 else ""
+def _kilobytes(row: Row, kb: int) -> str:
+    return row.look.kilobytes(kb) if kb >= 0 else ""
+
+
+def _average(step: AcctStep) -> tuple[int, int]:
+    """CPU time in ms and memory in KB of a task on average."""
+    memory = step.ave_rss_kb if step.ave_rss_kb >= 0 else step.max_rss_kb
+    return (step.user_ms + step.system_ms) // max(step.ntasks, 1), memory
 
 
 def _limit(row: Row) -> str:
@@ -226,19 +233,59 @@ def _frequency(row: Row, step: AcctStep) -> str:
     return "0" if step.step == "batch" else "Unknown"
 
 
-def _used(row: Row, step: AcctStep) -> str:
+def _usage(
+    row: Row, step: AcctStep, cpu_ms: int, kb: int, gpu_util: int = -1, gpu_mb: int = -1
+) -> str:
     """TRESUsageIn*: what was measured, once the step is over."""
     if not step.end:
         return ""
-    if step.max_rss_kb < 0:
+    if step.max_rss_kb < 0 and gpu_util < 0:
         return "energy=0"
-    cpu = duration((step.user_ms + step.system_ms) // 1000)
-    return f"cpu={cpu},energy=0,mem={row.look.kilobytes(step.max_rss_kb)}"
+    parts = [f"cpu={duration(cpu_ms // 1000)}"] if cpu_ms >= 0 else []
+    parts.append("energy=0")
+    if gpu_mb >= 0:
+        parts.append(f"gres/gpumem={row.look.kilobytes(gpu_mb * 1024)}")
+    if gpu_util >= 0:
+        parts.append(f"gres/gpuutil={gpu_util}")
+    if kb >= 0:
+        parts.append(f"mem={row.look.kilobytes(kb)}")
+    return ",".join(parts)
+
+
+def _mean(row: Row, step: AcctStep) -> str:
+    """TRESUsageInAve: of a task."""
+    cpu_ms, kb = _average(step)
+    return _usage(row, step, cpu_ms, kb, step.gpu_util_ave)
+
+
+def _total(row: Row, step: AcctStep) -> str:
+    """TRESUsageInTot: of all tasks together."""
+    kb = _average(step)[1]
+    total = kb * max(step.ntasks, 1) if kb >= 0 else -1
+    return _usage(row, step, step.user_ms + step.system_ms, total)
 
 
 def _most(row: Row, step: AcctStep) -> str:
-    """TRESUsageInMax: there is one task, its use is the highest."""
-    return _used(row, step) if step.max_rss_kb >= 0 else ""
+    """TRESUsageInMax: of the task that used most; which used most CPU is not recorded."""
+    if step.max_rss_kb < 0:
+        return ""
+    cpu_ms = step.user_ms + step.system_ms if step.ntasks == 1 else -1
+    return _usage(row, step, cpu_ms, step.max_rss_kb, step.gpu_util_max, step.gpu_mem_max_mb)
+
+
+def _least(row: Row, step: AcctStep) -> str:
+    """TRESUsageInMin: of the task that used least, which is known where there is one."""
+    return _most(row, step) if step.ntasks == 1 else ""
+
+
+def _where(row: Row, step: AcctStep) -> str:
+    """TRESUsageInMaxNode."""
+    return f"mem={step.max_rss_node}" if step.max_rss_kb >= 0 and step.end else ""
+
+
+def _which(row: Row, step: AcctStep) -> str:
+    """TRESUsageInMaxTask."""
+    return f"mem={step.max_rss_task}" if step.max_rss_kb >= 0 and step.end else ""
 
 
 def _written(row: Row, step: AcctStep) -> str:
@@ -261,10 +308,12 @@ _USAGE_WIDTH = {"InMaxNode": 18, "InMaxTask": 18, "InMinNode": 18, "InMinTask": 
     "OutMinTask": 19,
 }
 _USAGE_READ = {
-    "InAve": _step(_used),
+    "InAve": _step(_mean),
     "InMax": _step(_most),
-    "InMin": _step(_most),
-    "InTot": _step(_used),
+    "InMaxNode": _step(_where),
+    "InMaxTask": _step(_which),
+    "InMin": _step(_least),
+    "InTot": _step(_total),
     "OutAve": _step(_written),
     "OutTot": _step(_written),
 }
@@ -292,13 +341,13 @@ COLUMNS: list[Column] = [
     Column(
         "AveCPU",
         10,
-        _step(lambda r, s: "" if s.max_rss_kb < 0 else duration((s.user_ms + s.system_ms) // 1000)),
+        _step(lambda r, s: "" if s.max_rss_kb < 0 else duration(_average(s)[0] // 1000)),
     ),
     Column("AveCPUFreq", 10, _step(lambda r, s: "0")),
     Column("AveDiskRead", 14, _nothing),
     Column("AveDiskWrite", 14, _nothing),
     Column("AvePages", 10, _nothing),
-    Column("AveRSS", 10, _step(_rss)),
+    Column("AveRSS", 10, _step(lambda r, s: _kilobytes(r, _average(s)[1]))),
     Column("AveVMSize", 10, _nothing),
     Column("BlockID", 16, _nothing),
     Column("Cluster", 10, lambda r: r.job.cluster),
@@ -342,9 +391,9 @@ COLUMNS: list[Column] = [
     Column("MaxPages", 8, _nothing),
     Column("MaxPagesNode", 12, _nothing),
     Column("MaxPagesTask", 14, _nothing),
-    Column("MaxRSS", 10, _step(_rss)),
+    Column("MaxRSS", 10, _step(lambda r, s: _kilobytes(r, s.max_rss_kb))),
     Column("MaxRSSNode", 10, _step(lambda r, s: s.max_rss_node)),
-    Column("MaxRSSTask", 10, _step(lambda r, s: "0" if s.max_rss_kb >= 0 else "")),
+    Column("MaxRSSTask", 10, _step(lambda r, s: str(s.max_rss_task) if s.max_rss_kb >= 0 else "")),
     Column("MaxVMSize", 10, _nothing),
     Column("MaxVMSizeNode", 14, _nothing),
     Column("MaxVMSizeTask", 14, _nothing),

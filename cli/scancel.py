@@ -103,7 +103,7 @@ _ENV = {
 _OFF = frozenset({"0", "f", "n", "false", "no"})
 
 _ID = re.compile(
-    r"\+?0*([1-9][0-9]{0,9})(_(?:[0-9]+|\*|\[[0-9,:%-]+\])?)?(\+[0-9]+)?(?:\.([0-9]+))?\Z",
+    r"\+?0*([1-9][0-9]{0,9})(_(?:[0-9]+|\*|\[[0-9,:%-]+\])?)?(\+[0-9]+)?(?:\.([0-9]{1,9}))?\Z",
     re.ASCII,
 )
 _STATES = {"PENDING": 0, "PD": 0, "RUNNING": 1, "R": 1, "SUSPENDED": 2, "S": 2}
@@ -129,7 +129,7 @@ class _Wanted:
     def __init__(self) -> None:
         self.ids: list[str] = []
         #: ids that name a step
-        self.steps: list[str] = []
+        self.steps: list[tuple[str, int]] = []
         self.verbose = 0
         self.quiet = False
         self.interactive = False
@@ -237,7 +237,7 @@ def _add_ids(wanted: _Wanted, operand: str) -> None:
         if step is None:
             wanted.ids.append(name)
         else:
-            wanted.steps.append(name)
+            wanted.steps.append((name, int(step)))
 
 
 def _uid(text: str) -> int:
@@ -280,20 +280,64 @@ def _signal(text: str) -> int:
 
 
 def _carry_out(wanted: _Wanted, streams: Streams, reader: Reader) -> int:
-    code = 0
-    for step in wanted.steps:
-        # Steps are not known to the controller: none can be addressed.
-        code = _report(streams, f"job step id {step}", UNKNOWN_JOB)
+    code = _steps(wanted, streams, reader) if wanted.steps else 0
     ids = wanted.ids
+    if not ids and not wanted.filters:
+        return code
     if wanted.interactive or (wanted.verbose and not ids):
         ids = _confirmed(wanted, streams, reader)
         if not ids:
             return code
-    elif not ids and not wanted.filters:
-        return code
     if wanted.verbose:
         _announce(wanted, ids, streams)
     return _send(_request(wanted, ids), ids, wanted, streams, reader) or code
+
+
+def _steps(wanted: _Wanted, streams: Streams, reader: Reader) -> int:
+    """Ends the steps that are named, or signals them."""
+    from gsched.client import ControllerDown
+    from gsched.wire.messages import CancelJobs, Refused
+
+    steps = wanted.steps
+    if wanted.interactive:
+        steps = [step for step in steps if _agreed_step(step, streams, reader)]
+    for job, step in steps if wanted.verbose else ():
+        if wanted.signal in (0, SIGKILL):
+            text = f"Terminating step {job}.{step}"
+        else:
+            text = f"Signal {wanted.signal} to step {job}.{step}"
+        streams.stderr.write(f"{NAME}: {text}\n")
+    code = 0
+    if not steps:
+        return code
+    try:
+        reply = reader.call(CancelJobs([], wanted.signal, steps=steps))
+    except ControllerDown:
+        for job, _ in steps:
+            code = _report(streams, f"job step id {job}", UNREACHABLE)
+        return code
+    if isinstance(reply, Refused):
+        raise Stop(1, f"{NAME}: error: {reply.message}\n")
+    for what, sentence in reply.errors:
+        number = _NUMBERS.get(sentence, 1) & 0xFF
+        if not wanted.quiet or sentence not in (UNKNOWN_JOB, ENDED_JOB):
+            number = _report(streams, f"job {what.replace('step ', 'step id ', 1)}", sentence)
+        code = number
+    return code
+
+
+def _agreed_step(step: tuple[str, int], streams: Streams, reader: Reader) -> bool:
+    """-i: asks whether the step is meant; one that does not run is not asked for."""
+    from gsched_cli.stepview import load_steps
+
+    job = int(re.split("[_+]", step[0])[0])
+    for view in load_steps(reader, "slurm_load_jobs error:", job_ids=[job]):
+        if view.id_text == f"{step[0]}.{step[1]}":
+            name, partition = view.job.spec.name, view.job.partition
+            return _asked(
+                f"Cancel step_id={view.id_text} name={name} partition={partition} [y/n]? ", streams
+            )
+    return True
 
 
 def _request(wanted: _Wanted, ids: list[str]) -> CancelJobs:
@@ -399,8 +443,12 @@ def _matches(job: Job, wanted: _Wanted) -> bool:
 
 
 def _agreed(job: Job, streams: Streams) -> bool:
-    streams.files.own()
     question = f"Cancel job_id={job.id} name={job.spec.name} partition={job.partition} [y/n]? "
+    return _asked(question, streams)
+
+
+def _asked(question: str, streams: Streams) -> bool:
+    streams.files.own()
     while True:
         streams.stdout.write(question)
         streams.stdout.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gsched.model.states import JobState
-from gsched.model.step import BATCH_STEP, EXTERN_STEP, INTERACTIVE_STEP
+from gsched.model.step import step_number
 from gsched_cli import getopt_long
 from gsched_cli.common import Reader, Streams, error, version_line
 from gsched_cli.fields_job import job_table
@@ -270,13 +270,7 @@ def _step_ids(text: str) -> list[tuple[int, int, int | None]]:
     found: list[tuple[int, int, int | None]] = []
     for item in _split_ids(text):
         head, dot, tail = item.partition(".")
-        step = number(tail)
-        if dot and step is None:
-            step = {
-                "batch": BATCH_STEP,
-                "extern": EXTERN_STEP,
-                "interactive": INTERACTIVE_STEP,
-            }.get(tail)
+        step = step_number(tail)
         if (dot and step is None) or not number(head.partition("_")[0].partition("+")[0]):
             raise Stop(1, f"{NAME}: error: Invalid job_step id: {head}.{tail or '??'}\n")
         found += [(job, task, step) for job, task in _job_ids(head)]

@@ -11,6 +11,7 @@ from gsched.ledger.select import (
     DENIED,
     FINISHED,
     INVALID_ID,
+    MAX_IDS,
     TOO_MANY,
     Found,
     apart,
@@ -19,6 +20,7 @@ from gsched.ledger.select import (
     named,
 )
 from gsched.model import Job, JobState, Phase, transitions
+from gsched.model.step import step_key
 from gsched.wire import messages
 from gsched.wire.messages import Call, CancelJobs, Done, Refused
 
@@ -35,6 +37,16 @@ def cancel(led: Ledger, call: Call, write: CancelJobs, now: float, out: Outcome)
         return Refused(call.request_id, TOO_MANY)
     errors: list[tuple[str, str]] = []
     count = 0
+    if len(write.steps) > MAX_IDS:
+        return Refused(call.request_id, TOO_MANY)
+    for text, number in write.steps:
+        error = _step(led, text, number, write.signum, call.uid, now, out)
+        if error:
+            errors.append((f"step {text}", error))
+        else:
+            count += 1
+    if write.steps and not ids:
+        return Done(call.request_id, 0, value=count, errors=errors)
     for text, found in _chosen(led, call.uid, write, ids, errors):
         for job in apart(led, found, now, out):
             error = _one(led, job, write, call.uid, now, out)
@@ -43,6 +55,27 @@ def cancel(led: Ledger, call: Call, write: CancelJobs, now: float, out: Outcome)
             else:
                 count += 1
     return Done(call.request_id, 0, value=count, errors=errors)
+
+
+def _step(
+    led: Ledger, text: str, number: int, signum: int, uid: int, now: float, out: Outcome
+) -> str:
+    """Signals one step of a job, or ends it; else why not."""
+    records = find(led, text)
+    if not records or len(records[0].tasks) > 1:
+        return INVALID_ID
+    job = hetero.unit(led, records[0].job)[0]
+    if not may_touch(led, uid, job):
+        return DENIED
+    step = led.steps.get(job.id, {}).get(number)
+    if step is None or job.finished:
+        return INVALID_ID
+    if signum in (0, signal.SIGKILL, signal.SIGTERM) and step.cancelled_by < 0:
+        step.cancelled_by = uid
+        out.puts["step", step_key(job.id, number)] = step
+    order = messages.Signal(0, job.id, job.attempt, signum, "steps", number)
+    led.order(job.batch_host, order, now, out)
+    return ""
 
 
 def _chosen(

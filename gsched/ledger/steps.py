@@ -118,6 +118,9 @@ def _ended(led: Ledger, job: Job, told: Step, known: Step | None, now: float) ->
     )
     if not over.nodes:
         over.nodes = begun.nodes
+    if over.state == StepState.CANCELLED and over.cancelled_by < 0:
+        # Whoever asked for it, here; the node was only told to.
+        over.cancelled_by = begun.cancelled_by
     return _closed(job, over, begun, int(now - told.end_time / 1000))
 
 

@@ -561,8 +561,8 @@ class NodeRows(_Msg):
 
 
 class StepRows(_Msg):
-    """Jobs that run, also those without steps, and the steps, each with the id of the job that leads
-    it."""
+    """Jobs that run, also those without steps, and the steps, each with the id of the job that
+    leads it."""
 
     version: int
     steps: list[Step]

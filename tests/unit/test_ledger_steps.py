@@ -21,7 +21,7 @@ from gsched.model import (
     StepState,
     Usage,
 )
-from gsched.wire.messages import StepsKept, SubmitJob, UpdateJob
+from gsched.wire.messages import CancelJobs, Done, Signal, StepsKept, SubmitJob, UpdateJob
 
 ACCOUNTING = CONF + "AccountingStorageType=accounting_storage/slurmdbd\n"
 
@@ -285,3 +285,57 @@ def test_runs_of_numbers() -> None:
     for number in range(0, 10 * MOST_RUNS, 2):
         runs = add(runs, number)
     assert len(runs) == MOST_RUNS
+
+
+# ---- scancel ---------------------------------------------------------------------------------
+
+
+def signals(bench: Bench, node: str) -> list[tuple[int, str, int | None]]:
+    orders = bench.sent.get(node, [])
+    return [(o.signum, o.target, o.step) for o in orders if isinstance(o, Signal)]
+
+
+def test_a_step_is_ended_and_who_asked_is_recorded() -> None:
+    # The peer: "91.0 CANCELLED by 0 0:9"
+    bench = Bench(ACCOUNTING)
+    job = running(bench, shape=Shape(min_nodes=2, max_nodes=2, nodes_set=True))
+    tell(bench, job, begun(job, 0), begun(job, 1))
+    reply = bench.write(CancelJobs([], steps=[(str(job.id), 0)]))
+    assert isinstance(reply, Done) and (reply.value, reply.errors) == (1, [])
+    # Only the leading node is told: it knows where the tasks are.
+    assert signals(bench, job.batch_host) == [(0, "steps", 0)]
+    assert signals(bench, job.alloc[1].node) == []
+    assert job.state == JobState.RUNNING
+    [fact] = facts(tell(bench, job, over(job, 0, 1, wstatus=9, state=StepState.CANCELLED)))
+    assert (fact.steps[0].cancelled_by, fact.steps[0].wstatus) == (1000, 9)
+    # A signal that ends nothing.
+    bench.write(CancelJobs([], 10, steps=[(str(job.id), 1)]))
+    assert signals(bench, job.batch_host)[-1] == (10, "steps", 1)
+    assert bench.led.steps[job.id][1].cancelled_by == -1
+
+
+def test_steps_that_cannot_be_cancelled() -> None:
+    bench = Bench()
+    job = running(bench)
+    tell(bench, job, begun(job, 0), over(job, 1, 0))
+    text = str(job.id)
+    gone = "Invalid job id specified"
+    # golden 029: 218.99; a step that has ended is gone as well
+    for which, uid, sentence in (
+        ((text, 99), 1000, gone),
+        ((text, 1), 1000, gone),
+        (("999", 0), 1000, gone),
+        ((text, 0), 1001, "Access/permission denied"),
+    ):
+        reply = bench.write(CancelJobs([], steps=[which]), uid=uid)
+        assert isinstance(reply, Done) and reply.errors == [(f"step {which[0]}", sentence)]
+    assert signals(bench, job.batch_host) == []
+    # No other job is meant by naming none.
+    assert job.state == JobState.RUNNING
+
+
+def test_a_plain_signal_is_for_the_steps_of_all_nodes() -> None:
+    bench = Bench()
+    job = running(bench, shape=Shape(min_nodes=2, max_nodes=2, nodes_set=True))
+    bench.write(CancelJobs([str(job.id)], 10, "steps"))
+    assert [signals(bench, part.node) for part in job.alloc] == [[(10, "steps", None)]] * 2

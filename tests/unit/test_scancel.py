@@ -50,7 +50,8 @@ def test_transcript(shared: Path) -> None:
 def test_a_step_is_unknown() -> None:
     """The transcript has the sentence twice, for two ways to the node."""
     sentence = "scancel: error: Kill job error on job step id 218: Invalid job id specified\n"
-    assert ask("218.99") == ("", sentence, 225)
+    reader = answering(("step 218", UNKNOWN))
+    assert ask("218.99", reader=reader) == ("", sentence, 225)
 
 
 def sent(*argv: str, **env: str) -> CancelJobs:
@@ -143,3 +144,39 @@ def test_any_command_line_ends_with_a_sentence(argv: list[str]) -> None:
     _out, err, code = ask(*argv)
     assert 0 <= code < 256
     assert code == 0 or err
+
+
+# ---- steps -----------------------------------------------------------------------------------
+
+
+def test_steps_are_named_to_the_controller() -> None:
+    reader = FakeReader()
+    out, err, code = invoke(run, ["-v", "91.1", "17_4.0", "18+1.2"], reader)
+    assert (out, code) == ("", 0)
+    assert err.splitlines() == [
+        "scancel: Terminating step 91.1",
+        "scancel: Terminating step 17_4.0",
+        "scancel: Terminating step 18+1.2",
+    ]
+    # One request, and no other: naming steps alone means no jobs.
+    assert reader.sent == [CancelJobs([], 0, steps=[("91", 1), ("17_4", 0), ("18+1", 2)])]
+
+
+def test_a_signal_for_a_step_beside_a_job() -> None:
+    reader = FakeReader()
+    assert invoke(run, ["-s", "USR1", "91.77", "92"], reader)[2] == 0
+    assert reader.sent == [CancelJobs([], 10, steps=[("91", 77)]), CancelJobs(["92"], 10, "steps")]
+
+
+def test_a_step_that_is_gone() -> None:
+    sentence = "Invalid job id specified"
+    reply = Done(b"", 1, errors=[("step 91", sentence)])
+    reader = FakeReader(answers=[reply, reply])
+    said = f"scancel: error: Kill job error on job step id 91: {sentence}\n"
+    assert invoke(run, ["91.0"], reader) == ("", said, 225)
+    assert invoke(run, ["-Q", "91.0"], reader) == ("", "", 225)
+    assert invoke(run, ["91.batch"], FakeReader()) == (
+        "",
+        "scancel: error: Invalid job id 91.batch\n",
+        1,
+    )

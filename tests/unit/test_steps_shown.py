@@ -61,7 +61,6 @@ def test_squeue_names_steps() -> None:
     assert ids("--steps=70.batch,72") == ["70.batch", "72.0"]
     assert ids("-s", "-j", "72") == ["72.0"]
     assert ids("-s70.99") == []
-    assert ids("-s", "-w", "node2") if False else True
     assert ids("-s", "-S", "-i") == ["72.0", "70.batch", "70.0"]
     for given in ("999", "abc", "70.x"):
         out, err, code = invoke(squeue, ["-s", given], cluster())
