@@ -43,6 +43,8 @@ class Process(NamedTuple):
     become: Callable[[int, int], None] | None = None
     #: None for commands that only ask
     mover: Mover | None = None
+    #: standard input is a terminal; None: not known
+    terminal: bool | None = None
 
     @classmethod
     def current(cls) -> Process:
@@ -57,6 +59,7 @@ class Process(NamedTuple):
             soft_limit=_soft_limit,
             sleep=time.sleep,
             become=_become if os.geteuid() == 0 else None,
+            terminal=os.isatty(0),
         )
 
 

@@ -15,7 +15,8 @@ from gsched_cli.launch_values import LaunchOptions
 from gsched_cli.options import Option, apply, from_environment
 from gsched_cli.plan import OWN, Plan
 from gsched_cli.process import Process, identity
-from gsched_cli.srun import complete, copied, immediate_code, waiting_texts
+from gsched_cli.srun import complete, immediate_code, waiting_texts
+from gsched_cli.srun_options import copied
 from gsched_cli.submission import (
     REFUSED,
     SPEC_RESOURCES,

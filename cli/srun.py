@@ -6,16 +6,16 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from gsched.request import COMMAND_LINE, Refusal, finish, next_component
+from gsched.request import Refusal, finish, next_component
 from gsched_cli import environ, reach
 from gsched_cli import launch_values as w
 from gsched_cli.common import Reader, Streams, command_main, error, version_line
-from gsched_cli.getopt import walk
-from gsched_cli.launch_options import SRUN, SRUN_SHORT
+from gsched_cli.launch_options import SRUN
 from gsched_cli.launch_values import LaunchOptions
-from gsched_cli.options import Option, apply, from_environment
+from gsched_cli.options import Option
 from gsched_cli.plan import OWN, Plan
 from gsched_cli.process import Process, identity, umask_of
+from gsched_cli.srun_options import components, copied, own_job, read_options
 from gsched_cli.stepspec import Files, expanded, files, step_spec
 from gsched_cli.submission import (
     REFUSED,
@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from gsched.model import JobSpec
     from gsched.model.step import StepSpec
     from gsched.wire.steps import NotTaken
-    from gsched_cli.option_values import Context
 
 NAME = "srun"
 #: kinds of MPI that supervisors serve
 MPI_TYPES = ("none", "pmi2")
 MAX_PROGRAMS = 1 << 20
+NO_TERMINAL = """srun: error: ioctl(TIOCGWINSZ): Inappropriate ioctl for device
+srun: error: Not using a pseudo-terminal, disregarding --pty option
+"""
 
 
 class _Run(NamedTuple):
@@ -81,17 +83,17 @@ def run(
 
 def _run(one: _Run) -> int:
     known = context(one.reader, one.cwd, one.streams)
-    said, commands = _components(one.argv)
+    said, commands = components(one.argv)
     for item in (item for part in said for item in part):
         code = _immediate(item, one.streams)
         if code is not None:
             return code
     if not commands[-1]:
         # The values are looked at before.
-        _options(one.env, said[:1], known, inside=False)
+        read_options(one.env, said[:1], known, inside=False)
         raise Refusal("No command given to execute.", kind="fatal")
-    job = _own_job(one.env, said, known)
-    options = _options(one.env, said, known, inside=job != 0)
+    job = own_job(one.env, said, known)
+    options = read_options(one.env, said, known, inside=job != 0)
     everything = [item for part in said for item in part]
     asked = _Asked(options[0], options, everything, commands[0], commands)
     _verify(asked, one, inside=job != 0)
@@ -123,26 +125,6 @@ def _broadcast(asked: _Asked, job: int, one: _Run) -> _Asked:
     return asked._replace(command=[target, *asked.command[1:]])
 
 
-def _components(argv: Sequence[str]) -> tuple[list[Said], list[list[str]]]:
-    """Options and command of each component, parted by ":"; one without a command of its own has
-    that of the next. [] where there is none at all."""
-    said: list[Said] = []
-    commands: list[list[str]] = []
-    rest = list(argv)
-    while True:
-        one, words = walk(rest, SRUN, SRUN_SHORT)
-        said.append(one)
-        if ":" not in words:
-            commands.append(words)
-            break
-        place = words.index(":")
-        commands.append(words[:place])
-        rest = words[place + 1 :]
-    for place in range(len(commands) - 2, -1, -1):
-        commands[place] = commands[place] or commands[place + 1]
-    return said, commands
-
-
 def _immediate(item: tuple[Option, str | None], streams: Streams) -> int | None:
     """Options that answer at once; the exit code, None for any other option."""
     option, text = item
@@ -169,73 +151,6 @@ def _immediate(item: tuple[Option, str | None], streams: Streams) -> int | None:
     return answered(item, streams)
 
 
-def _own_job(env: Mapping[str, str], said: list[Said], known: Context) -> int:
-    """The job that the step is of; 0: none, a job is made."""
-    named = LaunchOptions()
-    apply(named, [item for item in said[0] if item[0].name == "jobid"], COMMAND_LINE, known)
-    if named.jobid:
-        return named.jobid
-    if any(option.name == "no-allocate" for option, _ in said[0]):
-        return 0
-    for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
-        text = env.get(name, "")
-        if text.isascii() and text.isdigit() and len(text) < 10:
-            return int(text)
-    return 0
-
-
-#: variables that mean a job, and not the steps in it
-_OF_THE_JOB = {"job-name", "exclusive", "dependency", "immediate"}
-
-
-def _options(
-    env: Mapping[str, str], said: list[Said], known: Context, *, inside: bool
-) -> list[LaunchOptions]:
-    """The options of each component: the environment, and over it the command line."""
-    found: list[LaunchOptions] = []
-    options = LaunchOptions()
-    # SLURM_JOB_ID was looked at before; the name, above all, is the job's.
-    skipped = {"jobid", *(_OF_THE_JOB if inside else ())}
-    table = [option for option in SRUN.values() if option.env and option.name not in skipped]
-    variables = _variables(env, inside)
-    for number, typed in enumerate(said):
-        if number:
-            next_component(options)
-            options.origin = dict(options.origin)
-            options.het_group = []
-        from_environment(options, variables, "SLURM_", known, table)
-        if any(option.name == "verbose" for option, _ in typed):
-            options.verbose = 0
-        apply(options, typed, COMMAND_LINE, known)
-        if options.preserve_env:
-            for name in ("nodes", "ntasks"):
-                one = [SRUN[name]]
-                from_environment(options, variables, "SLURM_", known, one)
-        found.append(copied(options))
-    return found
-
-
-def copied(options: LaunchOptions) -> LaunchOptions:
-    """Options of one component, before the next one is read over them."""
-    import copy
-
-    result = copy.copy(options)
-    result.origin = dict(options.origin)
-    result.ignored = list(options.ignored)
-    return result
-
-
-def _variables(env: Mapping[str, str], inside: bool) -> Mapping[str, str]:
-    """The environment as options are read from it."""
-    result = dict(env)
-    if not inside:
-        result.pop("SLURM_STEP_GRES", None)
-    plane = env.get("SLURM_DIST_PLANESIZE", "")
-    if plane and env.get("SLURM_DISTRIBUTION", "").lower() == "plane":
-        result["SLURM_DISTRIBUTION"] = f"plane={plane}"
-    return result
-
-
 def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
     """What cannot stand together, whatever the cluster is like."""
     options = asked.options
@@ -249,6 +164,10 @@ def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
         )
     if options.asynchronous:
         raise Refusal("--async is not supported: a step's output goes to its srun")
+    if options.pty and one.process.terminal is False:
+        one.streams.stderr.write(NO_TERMINAL)
+        for part in asked.components:
+            part.pty = False
     if options.no_allocate:
         if not options.nodelist:
             raise Refusal("must specify a node list with -Z, --no-allocate.")

@@ -159,6 +159,7 @@ def launch(
     cwd: str | Path = "/work dir",
     cluster: LaunchCluster | None = None,
     mover: KeptPlan | None = None,
+    terminal: bool | None = None,
 ) -> Launched:
     """Runs one of the commands in this process, as alice on the host login1."""
     cluster = cluster or LaunchCluster()
@@ -172,6 +173,7 @@ def launch(
         soft_limit={"NOFILE": 1024}.get,
         sleep=lambda seconds: None,
         mover=mover,
+        terminal=terminal,
     )
     out, err = io.StringIO(), io.StringIO()
     streams = Streams(io.TextIOWrapper(io.BytesIO()), out, err, OwnFiles())

@@ -246,6 +246,7 @@ class _Run:
             sleep=own,
             become=own if self._reader.uid == 0 else None,
             mover=self.mover,
+            terminal=line.terminal,
         )
         submit = cast(Callable[..., int], function)
         return submit(line.argv, line.env, line.cwd, streams, self._reader, process)

@@ -51,6 +51,8 @@ class CommandLine:
     #: where the client listens for the agents of its step, and its secret; 0: it does not
     port: int = 0
     secret: bytes = b""
+    #: standard input is a terminal; None: not told
+    terminal: bool | None = None
 
 
 def parse(data: bytes) -> CommandLine:
@@ -100,6 +102,8 @@ def _take(found: CommandLine, letter: int, value: bytes) -> None:
                 found.port, found.secret = int(port), bytes.fromhex(secret.decode("ascii"))
                 if not 0 < found.port < 1 << 16 or len(found.secret) != SECRET_BYTES:
                     raise ValueError("no port, or no secret")
+            case "t":
+                found.terminal = value[:1] == b"1"
             case _:
                 pass  # of a newer client
     except ValueError as problem:

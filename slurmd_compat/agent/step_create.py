@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -122,7 +123,8 @@ class JobSteps:
             if not 0 <= offset < len(self.components):
                 raise StepRefused("fatal: Invalid --het-group")
             job = self.components[offset]
-            part = self._steps.plan(spec, job, self._held(offset), self._steps.config)
+            own = _of_component(spec, job) if len(self.components) > 1 else spec
+            part = self._steps.plan(own, job, self._held(offset), self._steps.config)
             for share in part.nodes:
                 share.het_offset = offset
             whole = part if whole is None else _joined(whole, part)
@@ -377,6 +379,20 @@ class JobSteps:
         self.dirty.pop(lead.key.step, None)
         self.requests.pop(lead.record.request_id, None)
         self._steps.drop_lead(lead.key)
+
+
+def _of_component(spec: StepSpec, job: Job) -> StepSpec:
+    """The step on one component of a heterogeneous job: as large as the component where srun did
+    not say how large."""
+    shape = job.spec.shape
+    own = copy.copy(spec)
+    own.ntasks = spec.ntasks or shape.ntasks
+    own.ntasks_per_node = spec.ntasks_per_node or (0 if own.ntasks else shape.ntasks_per_node)
+    if not spec.cpus_per_task and shape.cpus_per_task_set:
+        own.cpus_per_task = shape.cpus_per_task
+    if not spec.min_nodes and (not own.ntasks or own.ntasks >= len(job.alloc)):
+        own.min_nodes = own.max_nodes = len(job.alloc)
+    return own
 
 
 def _step_cause(cause: str) -> str:

@@ -382,6 +382,25 @@ def test_terminal() -> None:
     assert done.created.spec.stdin_task == 0
 
 
+def test_no_terminal() -> None:
+    done = step("--pty", "true", terminal=False)
+    assert done.err == (
+        "srun: error: ioctl(TIOCGWINSZ): Inappropriate ioctl for device\n"
+        "srun: error: Not using a pseudo-terminal, disregarding --pty option\n"
+    )
+    assert "pty" not in done.plan
+    assert not done.created.spec.pty
+    assert step("--pty", "true", terminal=True).plan["pty"] == "1"
+
+
+def test_the_first_component_is_no_measure_for_others() -> None:
+    env = {"SLURM_HET_SIZE": "2", "SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_GPUS": "3"}
+    spec = step("--het-group=1", "hostname", env=env).created.spec
+    assert (spec.ntasks, spec.min_nodes, spec.gpus_total) == (0, 0, 0)
+    assert step("hostname", env=env).created.spec.ntasks == 4
+    assert step("--het-group=0,1", "-n2", "hostname", env=env).created.spec.ntasks == 2
+
+
 def test_export() -> None:
     env = {"A": "b", "PATH": "/bin", "SLURM_X": "1"}
     done = step("--export=NONE", "true", env=env)
