@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -49,11 +50,12 @@ def core_extensions() -> list[Extension]:
     return modules
 
 
-#: the thin client, and the names under which it is installed (those of cli/command.py)
-CLIENT = "cli/client.c"
+#: the thin client, and the names under which it is installed: the commands of cli/command.py, and
+#: what the Python commands run to move a step's input and output
+CLIENT = "cli/client"
 COMMANDS = (
     *("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct"),
-    *("srun", "salloc", "sattach", "sbcast"),
+    *("srun", "salloc", "sattach", "sbcast", "gsched-mover"),
 )
 PROGRAMS = [f"build/bin/{name}" for name in COMMANDS]
 
@@ -94,8 +96,16 @@ class BuildNative(Command):
     def run(self) -> None:
         for package in self._built():
             self._compile(package, self._target(package))
-        for program in PROGRAMS:
-            self._make([CLIENT], program, [], [])
+        first, *others = PROGRAMS
+        self._make(sorted(glob.glob(f"{CLIENT}/*.c")), first, [], [])
+        for program in others:
+            self._copy(first, program)
+
+    def _copy(self, made: str, target: str) -> None:
+        """The same program under another name."""
+        temporary = f"{target}.new.{os.getpid()}"
+        shutil.copy2(made, temporary)
+        os.replace(temporary, target)
 
     def _compile(self, package: str, target: str) -> None:
         _, flags, libraries = NATIVE[package]
@@ -129,7 +139,7 @@ class BuildNative(Command):
         for package in NATIVE:
             files += native_sources(package)
             files += sorted(glob.glob(f"{package.replace('.', '/')}/*.h"))
-        return files
+        return files + sorted(glob.glob(f"{CLIENT}/*.[ch]"))
 
     def get_outputs(self) -> list[str]:
         return [self._target(package) for package in self._built()]

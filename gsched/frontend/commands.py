@@ -1,4 +1,4 @@
-"""A worker that runs command lines for the thin client (cli/client.c).
+"""A worker that runs command lines for the thin client (cli/client).
 
 It has the commands' modules loaded and runs one command at a time, with what the client sent as its
 arguments, environment and directory. It opens no file of a user's, keeps no command that waits, and

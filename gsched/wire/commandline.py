@@ -1,4 +1,4 @@
-"""What the thin client (cli/client.c) and a worker say to each other: a command line to run.
+"""What the thin client (cli/client) and a worker say to each other: a command line to run.
 
 A message is four bytes of length, big-endian, a letter, and so many bytes less one. The client
 says:

@@ -1,0 +1,216 @@
+/* Programs that the client runs: salloc's shell, SrunProlog and SrunEpilog, commands of this
+ * installation. */
+#include "mover.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+extern char **environ;
+
+pid_t shell_pid;
+int shell_status;
+bool shell_done;
+/* the shell has the terminal while it runs */
+static bool foreground;
+static struct termios modes;
+
+/* The terminal's foreground is `group` from now on, whoever has it. */
+static void hand_terminal(pid_t group) {
+    sigset_t ttou, mask;
+    sigemptyset(&ttou);
+    sigaddset(&ttou, SIGTTOU);
+    sigprocmask(SIG_BLOCK, &ttou, &mask);
+    tcsetpgrp(0, group);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+}
+
+/* In a child: signals as they were when this program started. */
+static void forget_signals(void) {
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &mask_before, NULL);
+}
+
+static void set_environment(char **env) {
+    for (; env && *env; env++)
+        putenv(*env);
+}
+
+static bool found(const char *command) {
+    const char *path = getenv("PATH");
+    char full[4096];
+    if (strchr(command, '/'))
+        return access(command, X_OK) == 0;
+    for (const char *at = path ? path : "/bin:/usr/bin"; *command;) {
+        size_t size = strcspn(at, ":");
+        int n = snprintf(full, sizeof full, "%.*s/%s", size ? (int)size : 1, size ? at : ".", command);
+        if (n > 0 && (size_t)n < sizeof full && access(full, X_OK) == 0)
+            return true;
+        if (!at[size])
+            break;
+        at += size + 1;
+    }
+    return false;
+}
+
+static void failed(int code) {
+    shell_status = code << 8;
+    shell_done = true;
+}
+
+bool shell_start(char **argv, char **env, const char *given, size_t size) {
+    if (!argv[0] || !found(argv[0])) {
+        complain("error: _fork_command: Unable to find command \"%s\"", argv[0] ? argv[0] : "");
+        failed(1);
+        return false;
+    }
+    foreground = isatty(0) && tcgetpgrp(0) == getpgrp() && tcgetattr(0, &modes) == 0;
+    shell_pid = fork();
+    if (shell_pid < 0) {
+        shell_pid = 0;
+        complain("error: fork: %s", strerror(errno));
+        failed(1);
+        return false;
+    }
+    if (shell_pid == 0) {
+        setpgid(0, 0);
+        if (foreground)
+            hand_terminal(getpid());
+        set_environment(env);
+        for (size_t at = 0; at < size; at += strnlen(given + at, size - at) + 1) {
+            char *one = strndup(given + at, size - at);
+            if (one && strchr(one, '='))
+                putenv(one);
+        }
+        if (*plan.chdir && chdir(plan.chdir) != 0)
+            fprintf(stderr, "%s: error: Unable to chdir(%s): %s\n", name, plan.chdir,
+                    strerror(errno));
+        forget_signals();
+        execvp(argv[0], argv);
+        fprintf(stderr, "%s: error: execv: %s: %s\n", name, argv[0], strerror(errno));
+        _exit(1);
+    }
+    setpgid(shell_pid, shell_pid);
+    if (foreground)
+        hand_terminal(shell_pid);
+    return true;
+}
+
+void shell_signal(int signum) {
+    if (!shell_pid || shell_done)
+        return;
+    if (!signum)
+        signum = foreground ? SIGHUP : SIGTERM;
+    kill(-shell_pid, signum);
+    kill(-shell_pid, SIGCONT);
+}
+
+void shell_reap(void) {
+    int status;
+    while (shell_pid && !shell_done && waitpid(shell_pid, &status, WNOHANG | WUNTRACED) > 0) {
+        if (WIFSTOPPED(status)) {
+            if (!foreground)
+                continue;
+            /* The user's own shell is to have the terminal while this one is stopped. */
+            hand_terminal(getpgrp());
+            kill(getpid(), SIGSTOP);
+            hand_terminal(shell_pid);
+            kill(-shell_pid, SIGCONT);
+            continue;
+        }
+        shell_status = status;
+        shell_done = true;
+        if (foreground) {
+            hand_terminal(getpgrp());
+            if (WIFSIGNALED(status))
+                tcsetattr(0, TCSADRAIN, &modes);
+        }
+    }
+}
+
+/* salloc's: the shell's own; 1 where a signal has ended it, but 0 for SIGKILL, as Slurm has it. */
+int shell_code(void) {
+    if (WIFEXITED(shell_status))
+        return WEXITSTATUS(shell_status);
+    return WIFSIGNALED(shell_status) && WTERMSIG(shell_status) == SIGKILL ? 0 : 1;
+}
+
+int program_run(const char *path, char **argv, char **env) {
+    int status = -1;
+    size_t count = 0;
+    while (argv[count])
+        count++;
+    char **words = calloc(count + 2, sizeof *words);
+    if (!words)
+        return -1;
+    words[0] = (char *)path;
+    memcpy(words + 1, argv, count * sizeof *words);
+    pid_t pid = fork();
+    if (pid == 0) {
+        set_environment(env);
+        forget_signals();
+        execv(path, words);
+        fprintf(stderr, "%s: error: %s: %s\n", name, path, strerror(errno));
+        _exit(127);
+    }
+    free(words);
+    while (pid > 0 && waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return status;
+}
+
+/* What would change how these commands answer. */
+static void plain_environment(void) {
+    static const char *const others[] = {"SCANCEL_", "SQUEUE_", "SLURM_CLUSTERS="};
+    for (char **var = environ; *var;) {
+        bool other = false;
+        char key[256];
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+            other = other || strncmp(*var, others[i], strlen(others[i])) == 0;
+        size_t size = strcspn(*var, "=");
+        if (!other || size >= sizeof key) {
+            var++;
+            continue;
+        }
+        memcpy(key, *var, size);
+        key[size] = 0;
+        if (unsetenv(key) != 0)
+            var++;
+    }
+}
+
+pid_t command_start(const char *command, const char *const *words, int out) {
+    char path[4096];
+    const char *argv[16] = {command};
+    for (size_t i = 0; words[i] && i < 14; i++)
+        argv[i + 1] = words[i];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n < 0)
+        return -1;
+    path[n] = 0;
+    char *slash = strrchr(path, '/');
+    if (!slash || (size_t)(slash + 1 - path) + strlen(command) >= sizeof path)
+        return -1;
+    strcpy(slash + 1, command);
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0)
+        dup2(null, 0);
+    if (out >= 0) {
+        dup2(out, 1);
+        dup2(out, 2);
+    }
+    plain_environment();
+    forget_signals();
+    execv(path, (char **)argv);
+    _exit(127);
+}

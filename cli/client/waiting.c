@@ -1,0 +1,156 @@
+/* Until the job has started: nothing is on the other end yet, so the queue is asked now and then. */
+#include "mover.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A job that starts at once has called by then, and nothing is said. */
+#define FIRST_MS 400
+#define SECOND_MS 1000
+#define LAST_MS 10000
+#define BELL_MS 10000
+
+static bool active, said, gone;
+static int64_t begun, next;
+static int64_t delay = SECOND_MS;
+static pid_t asked;
+static int answer = -1;
+static char text[512];
+static size_t used;
+
+void waiting_start(void) {
+    begun = now_ms();
+    next = begun + FIRST_MS;
+    active = *plan.job && (plan.mode == MODE_JOB || plan.mode == MODE_SALLOC);
+}
+
+static void forget_answer(void) {
+    if (answer >= 0)
+        close(answer);
+    answer = -1;
+    if (asked > 0) {
+        kill(asked, SIGKILL);
+        waitpid(asked, NULL, 0);
+    }
+    asked = 0;
+}
+
+void waiting_end(void) {
+    forget_answer();
+    active = false;
+    if (said)
+        note(plan.granted);
+    said = false;
+    bool late = now_ms() - begun >= BELL_MS;
+    if (plan.mode == MODE_SALLOC && isatty(1) &&
+        (plan.bell == BELL_ALWAYS || (plan.bell == BELL_LATE && late)))
+        (void)!write(1, "\a", 1);
+}
+
+int waiting_fd(void) {
+    return answer;
+}
+
+int64_t waiting_turn(int64_t now) {
+    if (!active)
+        return -1;
+    if (now < next || asked > 0)
+        return next > now ? next : now + SECOND_MS;
+    const char *const words[] = {"-h", "-t", "all", "-o", "%T", "-j", plan.job, NULL};
+    int ends[2];
+    next = now + delay;
+    delay = 2 * delay < LAST_MS ? 2 * delay : LAST_MS;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return next;
+    used = 0;
+    asked = command_start("squeue", words, ends[1]);
+    close(ends[1]);
+    if (asked > 0) {
+        answer = ends[0];
+    } else {
+        asked = 0;
+        close(ends[0]);
+    }
+    return next;
+}
+
+/* It has ended, and not by this client. Told only when it is seen twice: what the agent has to say
+ * of a job that ended at once may be on its way. */
+static void over(const char *state) {
+    if (!gone) {
+        gone = true;
+        next = now_ms() + SECOND_MS;
+        return;
+    }
+    bool salloc = plan.mode == MODE_SALLOC;
+    if (strcmp(state, "CANCELLED") != 0 && strcmp(state, "REVOKED") != 0 && *state) {
+        complain("error: Job %s has ended (%s) before one of its nodes has called back to this host",
+                 plan.job, state);
+        leave(1);
+    }
+    if (salloc)
+        complain("Job allocation %s has been revoked.", plan.job);
+    complain("Job has been cancelled");
+    complain("error: %s: Job/step already completing or completed",
+             salloc ? "Job submit/allocate failed" : "Unable to allocate resources");
+    leave(1);
+}
+
+static bool one_of(const char *state, const char *const *all) {
+    for (; *all; all++)
+        if (strcmp(state, *all) == 0)
+            return true;
+    return false;
+}
+
+static void judge(void) {
+    static const char *const waits[] = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", NULL};
+    static const char *const ends[] = {"CANCELLED", "FAILED", "COMPLETED", "TIMEOUT", "DEADLINE",
+                                       "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+                                       "REVOKED", NULL};
+    text[used] = 0;
+    if (strstr(text, "Invalid job id")) {
+        over("");
+        return;
+    }
+    text[strcspn(text, "\r\n ")] = 0;
+    if (one_of(text, ends)) {
+        over(text);
+    } else {
+        gone = false;
+        if (!said && one_of(text, waits)) {
+            said = true;
+            note(plan.pending);
+        }
+    }
+}
+
+void waiting_read(void) {
+    ssize_t n = read(answer, text + used, sizeof text - 1 - used);
+    if (n < 0 && errno == EINTR)
+        return;
+    if (n > 0) {
+        used += (size_t)n;
+        if (used < sizeof text - 1)
+            return;
+    }
+    forget_answer();
+    judge();
+}
+
+_Noreturn void waiting_revoke(void) {
+    const char *const words[] = {"-Q", plan.job, NULL};
+    forget_answer();
+    if (*plan.job) {
+        pid_t pid = command_start("scancel", words, -1);
+        while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    note(plan.revoked);
+    leave(1);
+}
