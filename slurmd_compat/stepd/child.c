@@ -165,7 +165,8 @@ static int ascending(const void *a, const void *b)
 void keep_only(int *fds, size_t n)
 {
     unsigned next = 3;
-    qsort(fds, n, sizeof *fds, ascending);
+    if (n)
+        qsort(fds, n, sizeof *fds, ascending);
     for (size_t i = 0; i < n; i++) {
         if (fds[i] < (int)next)
             continue;

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 static long number(const char *text)
 {
@@ -53,12 +55,39 @@ static void send_signal(struct step *t, struct client *k, const char *one, const
     control_reply(&t->control, k, "ok\n");
 }
 
+/* "HOST:PORT SECRET PLACE TASK INPUT": one more client; -1 in TASK: all, 1 in INPUT: it may feed. */
+static void attach(struct step *t, struct client *k, const char *order)
+{
+    char address[301], secret[65], message[512];
+    unsigned place;
+    long task;
+    int feeds, end = 0;
+    int n = sscanf(order, "%300s %64[0-9a-f] %5u %11ld %1d%n", address, secret, &place, &task,
+                   &feeds, &end);
+    const char *colon = n == 5 ? strrchr(address, ':') : NULL;
+    if (n != 5 || order[end] || strlen(secret) != 64 || !colon || colon == address ||
+        number(colon + 1) < 1 || number(colon + 1) > 65535) {
+        control_reply(&t->control, k, "error attach takes HOST:PORT SECRET PLACE TASK INPUT\n");
+        return;
+    }
+    n = snprintf(message, sizeof message, "A%s", order);
+    if (t->link < 0 || n >= (int)sizeof message ||
+        send(t->link, message, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL) != n)
+        control_reply(&t->control, k, "error nobody can follow the step now\n");
+    else
+        control_reply(&t->control, k, "ok\n");
+}
+
 void command(struct step *t, struct client *k, char *line)
 {
     const struct record *r = &t->record;
     struct control *c = &t->control;
     if (!strncmp(line, "notify ", 7)) {
         notify(t, k, line + 7);
+        return;
+    }
+    if (!strncmp(line, "attach ", 7)) {
+        attach(t, k, line + 7);
         return;
     }
     char *rest = NULL, *word = strtok_r(line, " ", &rest), *one = strtok_r(NULL, " ", &rest),

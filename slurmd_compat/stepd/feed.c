@@ -136,16 +136,20 @@ static int take_for_all(struct feeds *f, const unsigned char *data, size_t n)
     return 0;
 }
 
-int feeds_take(struct feeds *f, uint32_t task, const unsigned char *data, size_t n)
+int feeds_take(struct feeds *f, struct wire *from, uint32_t task, const unsigned char *data,
+               size_t n)
 {
     struct feed *d = NULL;
-    if (task == ALL_TASKS)
+    if (task == ALL_TASKS) {
+        f->from = from;
         return take_for_all(f, data, n);
+    }
     for (size_t i = 0; !d && i < f->n; i++)
         if (f->at[i].task == task)
             d = &f->at[i];
     if (!d)
         return 0; /* not here, or it reads from elsewhere */
+    d->from = from;
     if (d->fd < 0 || d->eof) {
         d->owed += (uint32_t)n; /* nobody reads it: gone at once */
         return 0;
@@ -183,18 +187,18 @@ void feeds_turn(struct feeds *f)
 static void tell(struct wire *w, uint32_t task, uint32_t *owed, bool empty)
 {
     unsigned char n[4];
-    if (!*owed || (!empty && *owed < CREDIT_STEP))
+    if (!w || !*owed || (!empty && *owed < CREDIT_STEP))
         return;
     put32(n, *owed);
     if (wire_short(w, 'C', task, n, sizeof n))
         *owed = 0;
 }
 
-void feeds_credit(struct feeds *f, struct wire *w)
+void feeds_credit(struct feeds *f)
 {
     for (size_t i = 0; i < f->n; i++)
-        tell(w, f->at[i].task, &f->at[i].owed, !f->at[i].used);
-    tell(w, ALL_TASKS, &f->owed, f->base == f->end);
+        tell(f->at[i].from, f->at[i].task, &f->at[i].owed, !f->at[i].used);
+    tell(f->from, ALL_TASKS, &f->owed, f->base == f->end);
 }
 
 void feeds_close(struct feeds *f)

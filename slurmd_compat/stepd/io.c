@@ -2,8 +2,11 @@
  *
  * An output is read only while there is room for it, so a client that is slow makes the tasks wait
  * and nothing grows. When the client is gone the pipes are closed: whoever writes gets SIGPIPE, as
- * with Slurm. The supervisor says little (lines for the error output, and, by closing the link, that
- * all tasks have ended) and is told nothing but the exit status.
+ * with Slurm. The supervisor says little (lines for the error output, who else wants to follow, and,
+ * by closing the link, that all tasks have ended) and is told nothing but the exit status.
+ *
+ * Followers (sattach) get what comes from now on. One that does not read makes the tasks wait, as
+ * the client does; one that is gone changes nothing.
  */
 #include "mover.h"
 
@@ -33,8 +36,16 @@ struct outlet { /* an output of a task */
     bool last; /* its end is told when no line of the supervisor can follow */
 };
 
+enum { FOLLOWERS_MAX = 8 };
+struct follower {
+    struct wire wire;
+    bool used, feeds; /* there is one; it may send input */
+    long task;        /* whose output it gets; -1 all */
+};
+
 static struct mover {
     struct wire wire;
+    struct follower followers[FOLLOWERS_MAX];
     struct feeds feeds;
     struct pmi *pmi;
     struct outlet *outlets;
@@ -53,22 +64,40 @@ static void open_gate(void)
     m.gate = -1;
 }
 
-static void on_input(uint32_t task, const unsigned char *data, size_t n)
+static struct follower *follower_of(const struct wire *w)
 {
-    m.nonsense |= feeds_take(&m.feeds, task, data, n) < 0;
+    for (size_t i = 0; i < FOLLOWERS_MAX; i++)
+        if (w == &m.followers[i].wire)
+            return &m.followers[i];
+    return NULL;
 }
 
-static void on_window(unsigned rows, unsigned columns)
+static void on_input(struct wire *w, uint32_t task, const unsigned char *data, size_t n)
+{
+    struct follower *f = follower_of(w);
+    if (f && (!f->feeds || !n))
+        return; /* it may come and go: its end of file is not that of the input */
+    if (feeds_take(&m.feeds, w, task, data, n) < 0) {
+        if (f)
+            f->feeds = false;
+        else
+            m.nonsense = true;
+    }
+}
+
+static void on_window(struct wire *w, unsigned rows, unsigned columns)
 {
     struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)columns};
+    if (w != &m.wire)
+        return;
     if (m.terminal >= 0)
         ioctl(m.terminal, TIOCSWINSZ, &size);
     open_gate();
 }
 
-static void on_exchange(uint32_t round, const unsigned char *data, size_t n)
+static void on_exchange(struct wire *w, uint32_t round, const unsigned char *data, size_t n)
 {
-    if (m.pmi)
+    if (m.pmi && w == &m.wire)
         pmi_exchanged(m.pmi, round, data, n);
 }
 
@@ -95,27 +124,55 @@ static void end_outlet(struct outlet *o)
     m.open--;
 }
 
+/* Room at all who get something. */
+static size_t room(void)
+{
+    size_t least = wire_room(&m.wire);
+    for (size_t i = 0; i < FOLLOWERS_MAX; i++) {
+        struct wire *w = &m.followers[i].wire;
+        if (m.followers[i].used && w->fd >= 0 && wire_room(w) < least)
+            least = wire_room(w);
+    }
+    return least;
+}
+
+/* What the client is told, also to the followers of that task. */
+static void tell_followers(char letter, uint32_t task, const void *data, size_t n)
+{
+    for (size_t i = 0; i < FOLLOWERS_MAX; i++) {
+        struct follower *f = &m.followers[i];
+        if (f->used && (f->task < 0 || f->task == (long)task))
+            wire_short(&f->wire, letter, task, data, n);
+    }
+}
+
 /* Says of outputs that are at their end that they are. */
 static void tell_ends(void)
 {
     for (size_t i = 0; i < m.noutlets; i++) {
         struct outlet *o = &m.outlets[i];
-        if (o->ended && !o->told && !(o->last && m.link >= 0))
-            o->told = wire_short(&m.wire, o->letter, o->task, NULL, 0);
+        if (!o->ended || o->told || (o->last && m.link >= 0))
+            continue;
+        o->told = wire_short(&m.wire, o->letter, o->task, NULL, 0);
+        if (o->told)
+            tell_followers(o->letter, o->task, NULL, 0);
     }
 }
 
 /* One piece of an output; false: there is no room for more. */
 static bool move(struct outlet *o)
 {
-    size_t room = wire_room(&m.wire);
-    if (room < READ_LEAST)
+    size_t most = room();
+    if (most < READ_LEAST)
         return false;
-    ssize_t n = read(o->fd, wire_place(&m.wire), room < READ_BYTES ? room : READ_BYTES);
-    if (n > 0)
+    unsigned char *place = wire_place(&m.wire);
+    ssize_t n = read(o->fd, place, most < READ_BYTES ? most : READ_BYTES);
+    if (n > 0) {
         wire_commit(&m.wire, o->letter, o->task, (size_t)n);
-    else if (n == 0 || (errno != EAGAIN && errno != EINTR)) /* EIO: nobody has the terminal */
-        end_outlet(o);
+        tell_followers(o->letter, o->task, place, (size_t)n);
+    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        end_outlet(o); /* EIO: nobody has the terminal */
+    }
     return true;
 }
 
@@ -131,12 +188,49 @@ static void move_outputs(void)
         }
 }
 
+static int hex(const char *text, unsigned char out[32])
+{
+    for (size_t i = 0; i < 32; i++)
+        if (sscanf(text + 2 * i, "%2hhx", &out[i]) != 1)
+            return -1;
+    return 0;
+}
+
+/* "HOST:PORT SECRET PLACE TASK INPUT"; command.c has looked at it. */
+static void follow(char *order)
+{
+    char address[301], secret[65];
+    unsigned char bytes[32];
+    unsigned place;
+    long task;
+    int feeds;
+    if (sscanf(order, "%300s %64s %u %ld %d", address, secret, &place, &task, &feeds) != 5 ||
+        strlen(secret) != 64 || hex(secret, bytes))
+        return;
+    for (size_t i = 0; i < FOLLOWERS_MAX; i++) {
+        struct follower *f = &m.followers[i];
+        if (f->used)
+            continue;
+        *f = (struct follower){.used = true, .feeds = feeds == 1, .task = task};
+        wire_open(&f->wire, address, bytes, place);
+        if (f->wire.fd < 0)
+            f->used = false;
+        return;
+    }
+}
+
 static void read_link(void)
 {
     char line[NOTE_MAX];
-    ssize_t n = recv(m.link, line, sizeof line, MSG_DONTWAIT);
+    ssize_t n = recv(m.link, line, sizeof line - 1, MSG_DONTWAIT);
     if (n > 0) {
-        wire_short(&m.wire, 'E', m.first, line, (size_t)n);
+        line[n] = 0;
+        if (*line == 'A') {
+            follow(line + 1);
+        } else {
+            wire_short(&m.wire, 'E', m.first, line + 1, (size_t)n - 1);
+            tell_followers('E', m.first, line + 1, (size_t)n - 1);
+        }
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
         close(m.link);
         m.link = -1;
@@ -151,61 +245,110 @@ static void client_gone(void)
     _exit(m.wire.error & 0xff);
 }
 
-/* All has been said: waits for the client to close, so that what it still sends does no harm to
- * what it has not read. */
+/* All has been said: waits for the client and the followers to close, so that what they still send
+ * does no harm to what they have not read. */
 static _Noreturn void take_leave(void)
 {
     char rest[4096];
-    if (m.wire.fd >= 0)
-        shutdown(m.wire.fd, SHUT_WR);
-    struct pollfd p = {.fd = m.wire.fd, .events = POLLIN};
-    while (m.wire.fd >= 0 && poll(&p, 1, -1) >= 0) {
-        ssize_t n = recv(m.wire.fd, rest, sizeof rest, MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+    struct pollfd p[1 + FOLLOWERS_MAX];
+    p[0] = (struct pollfd){.fd = m.wire.fd, .events = POLLIN};
+    for (size_t i = 0; i < FOLLOWERS_MAX; i++)
+        p[1 + i] = (struct pollfd){.fd = m.followers[i].used ? m.followers[i].wire.fd : -1,
+                                   .events = POLLIN};
+    for (size_t i = 0; i < 1 + FOLLOWERS_MAX; i++)
+        if (p[i].fd >= 0)
+            shutdown(p[i].fd, SHUT_WR);
+    for (bool open = true; open;) {
+        open = false;
+        for (size_t i = 0; i < 1 + FOLLOWERS_MAX; i++) {
+            ssize_t n = p[i].fd < 0 ? 0 : recv(p[i].fd, rest, sizeof rest, MSG_DONTWAIT);
+            if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+                open = true;
+            else
+                p[i].fd = -1;
+        }
+        if (open && poll(p, 1 + FOLLOWERS_MAX, -1) < 0 && errno != EINTR)
             break;
     }
     _exit(0);
 }
 
+static void sooner(int64_t *at, int64_t when)
+{
+    if (!*at || when < *at)
+        *at = when;
+}
+
 static int64_t until(void)
 {
     int64_t at = m.gate >= 0 ? m.gate_until : 0;
-    if (m.wire.connecting && (!at || m.wire.deadline < at))
-        at = m.wire.deadline;
+    if (m.wire.connecting)
+        sooner(&at, m.wire.deadline);
+    for (size_t i = 0; i < FOLLOWERS_MAX; i++)
+        if (m.followers[i].used && m.followers[i].wire.connecting)
+            sooner(&at, m.followers[i].wire.deadline);
     return at;
 }
+
+/* A follower that is gone leaves its place when nothing refers to it any more. */
+static void turn_follower(struct follower *f, short revents)
+{
+    wire_turn(&f->wire, revents, &calls);
+    if (f->wire.fd >= 0)
+        return;
+    f->used = false;
+    for (size_t i = 0; i < m.feeds.n; i++)
+        if (m.feeds.at[i].from == &f->wire)
+            m.feeds.at[i].from = &m.wire;
+    if (m.feeds.from == &f->wire)
+        m.feeds.from = &m.wire;
+}
+
+enum { WIRE, LINK, OUTPUTS, FEEDS, PMI, FOLLOWERS };
 
 static void turn(bool served)
 {
     if (m.nonsense || (served && m.wire.fd < 0))
         client_gone();
-    size_t room = wire_room(&m.wire);
-    bool roomy = room >= READ_LEAST;
-    struct pollfd p[] = {
-        {.fd = m.wire.fd, .events = wire_events(&m.wire)},
-        {.fd = roomy || !served ? m.link : -1, .events = POLLIN},
-        {.fd = roomy && m.open ? m.outputs : -1, .events = POLLIN},
-        {.fd = m.feeds.epoll, .events = POLLIN},
-        {.fd = m.pmi ? pmi_epoll(m.pmi) : -1, .events = POLLIN},
+    bool roomy = room() >= READ_LEAST;
+    struct pollfd p[FOLLOWERS + FOLLOWERS_MAX] = {
+        [WIRE] = {.fd = m.wire.fd, .events = wire_events(&m.wire)},
+        [LINK] = {.fd = roomy || !served ? m.link : -1, .events = POLLIN},
+        [OUTPUTS] = {.fd = roomy && m.open ? m.outputs : -1, .events = POLLIN},
+        [FEEDS] = {.fd = m.feeds.epoll, .events = POLLIN},
+        [PMI] = {.fd = m.pmi ? pmi_epoll(m.pmi) : -1, .events = POLLIN},
     };
+    nfds_t n = FOLLOWERS;
+    for (size_t i = 0; i < FOLLOWERS_MAX; i++) {
+        struct follower *f = &m.followers[i];
+        p[FOLLOWERS + i] = (struct pollfd){.fd = f->used ? f->wire.fd : -1,
+                                           .events = f->used ? wire_events(&f->wire) : 0};
+        if (f->used)
+            n = FOLLOWERS + i + 1;
+    }
     int64_t at = until(), left = at ? at - now_ms() : -1;
-    int n = poll(p, sizeof p / sizeof *p, at && left < 0 ? 0 : (int)left);
-    if (n < 0)
+    if (poll(p, n, at && left < 0 ? 0 : (int)left) < 0)
         return;
-    wire_turn(&m.wire, p[0].revents, &calls);
+    wire_turn(&m.wire, p[WIRE].revents, &calls);
+    for (size_t i = 0; i < FOLLOWERS_MAX; i++)
+        if (m.followers[i].used)
+            turn_follower(&m.followers[i], FOLLOWERS + i < n ? p[FOLLOWERS + i].revents : 0);
     if (m.gate >= 0 && now_ms() >= m.gate_until)
         open_gate();
-    if (p[1].revents)
+    if (p[LINK].revents)
         read_link();
-    if (p[3].revents)
+    if (p[FEEDS].revents)
         feeds_turn(&m.feeds);
-    if (p[4].revents)
+    if (p[PMI].revents)
         pmi_turn(m.pmi, &m.wire);
-    if (p[2].revents)
+    if (p[OUTPUTS].revents)
         move_outputs();
-    feeds_credit(&m.feeds, &m.wire);
+    feeds_credit(&m.feeds);
     tell_ends();
     wire_flush(&m.wire);
+    for (size_t i = 0; i < FOLLOWERS_MAX; i++)
+        if (m.followers[i].used)
+            wire_flush(&m.followers[i].wire);
 }
 
 static bool finished(void)
@@ -214,6 +357,9 @@ static bool finished(void)
         return false;
     for (size_t i = 0; i < m.noutlets; i++)
         if (!m.outlets[i].told)
+            return false;
+    for (size_t i = 0; i < FOLLOWERS_MAX; i++)
+        if (m.followers[i].used && !wire_empty(&m.followers[i].wire))
             return false;
     return true;
 }
@@ -273,7 +419,7 @@ _Noreturn void mover_run(struct spec *s, struct channel *channels, int terminal,
     if (equip(s, channels) || (s->pmi && !(m.pmi = pmi_open(s, channels))))
         _exit(ENOMEM);
     if (served)
-        wire_open(&m.wire, s->io, s);
+        wire_open(&m.wire, s->io, s->io_secret, (unsigned)s->io_index);
     spec_free(s);
     if (m.wire.error)
         client_gone();

@@ -86,9 +86,10 @@ bool life_note(struct step *t, const char *text, const char *reason)
 {
     char line[2 * TEXT_MAX];
     if (t->link >= 0 && !*t->spec.std[2]) { /* the mover has it in a moment, the client too */
-        int n = reason ? cancelled_text(line, sizeof line, &t->spec, reason)
-                       : note_text(line, sizeof line, text);
-        size_t length = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
+        int n = reason ? cancelled_text(line + 1, sizeof line - 1, &t->spec, reason)
+                       : note_text(line + 1, sizeof line - 1, text);
+        size_t length = n + 1 < (int)sizeof line ? (size_t)n + 1 : sizeof line - 1;
+        *line = 'N'; /* a note */
         return send(t->link, line, length, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length;
     }
     if (!*t->spec.std[2] || t->helper)

@@ -37,12 +37,13 @@ struct wire {
 };
 /* Called with what the client says. */
 struct wire_calls {
-    void (*input)(uint32_t task, const unsigned char *data, size_t n); /* n 0: end of file */
-    void (*window)(unsigned rows, unsigned columns);
-    void (*exchange)(uint32_t round, const unsigned char *data, size_t n);
+    /* n 0: end of file */
+    void (*input)(struct wire *w, uint32_t task, const unsigned char *data, size_t n);
+    void (*window)(struct wire *w, unsigned rows, unsigned columns);
+    void (*exchange)(struct wire *w, uint32_t round, const unsigned char *data, size_t n);
 };
-/* Begins to connect; wire->error says whether that has failed. */
-void wire_open(struct wire *w, const char *address, const struct spec *s);
+/* Begins to connect; wire->error says whether that has failed. `place`: of this node in the step. */
+void wire_open(struct wire *w, const char *address, const unsigned char secret[32], unsigned place);
 short wire_events(const struct wire *w);
 /* After poll. Closes the connection when the client is gone. */
 void wire_turn(struct wire *w, short revents, const struct wire_calls *calls);
@@ -68,9 +69,10 @@ struct feed {
     bool terminal, waits, eof;
     unsigned char *ring; /* what has been sent to it alone; NULL: nothing */
     size_t head, used;
-    uint64_t at;   /* how far it is in what is for all */
-    bool done;     /* the end of file has been passed on */
-    uint32_t owed; /* credit to be told */
+    uint64_t at;       /* how far it is in what is for all */
+    bool done;         /* the end of file has been passed on */
+    uint32_t owed;     /* credit to be told */
+    struct wire *from; /* whom: who has sent last */
 };
 struct feeds {
     struct feed *at;
@@ -80,12 +82,14 @@ struct feeds {
     uint64_t base, end; /* of the bytes for all that are still held */
     bool eof;
     uint32_t owed;
+    struct wire *from;
 };
 int feeds_open(struct feeds *f, size_t n);
 /* 0; -1: the client has sent more than it may. */
-int feeds_take(struct feeds *f, uint32_t task, const unsigned char *data, size_t n);
-void feeds_turn(struct feeds *f);                   /* after its epoll has become readable */
-void feeds_credit(struct feeds *f, struct wire *w); /* tells what may be sent on */
+int feeds_take(struct feeds *f, struct wire *from, uint32_t task, const unsigned char *data,
+               size_t n);
+void feeds_turn(struct feeds *f);   /* after its epoll has become readable */
+void feeds_credit(struct feeds *f); /* tells what may be sent on */
 void feeds_close(struct feeds *f);
 
 /* pmi.c: the process management interface */

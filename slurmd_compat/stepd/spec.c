@@ -469,8 +469,8 @@ void spec_trim(struct spec *s)
     for (int i = 0; i < 2; i++)
         keep.task_prolog[i] = keep.task_epilog[i] = "";
     for (size_t i = 0; i < s->ntasks; i++)
-        keep.tasks[i] = (struct task_spec){
-            .id = s->tasks[i].id, .cpus = "", .note = "", .std = {"", "", ""}};
+        keep.tasks[i] =
+            (struct task_spec){.id = s->tasks[i].id, .cpus = "", .note = "", .std = {"", "", ""}};
     keep.argv = keep.envp = NULL;
     keep.cg_procs = NULL;
     keep.argc = keep.envc = keep.ncg_procs = 0;

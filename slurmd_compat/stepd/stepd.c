@@ -12,6 +12,8 @@
  *                signal N batch|all|TASK
  *                limit SECONDS           from the start; 0 none
  *                notify TEXT             a line for the error file
+ *                attach HOST:PORT SECRET PLACE TASK INPUT
+ *                                        one more client; TASK -1: all; INPUT 1: it may feed them
  * EVENTFD      a connected socket that gets the events from the start and takes the same commands
  *
  * Events, and lines of the status file:

@@ -289,6 +289,24 @@ static void ended(struct step *t, size_t i)
         control_task(&t->control, t->spec.tasks[i].id, task, 'e');
 }
 
+/* Runs the epilogs of a task that has ended; false if there is nothing to wait for. */
+static bool start_epilog(struct step *t, size_t i, pid_t pid)
+{
+    static const struct task_spec batch = {.cpus = "", .note = ""};
+    const struct spec *s = &t->spec;
+    struct task *task = &t->tasks[i];
+    if (t->record.failed || (!*s->task_epilog[0] && !*s->task_epilog[1]))
+        return false;
+    pid_t epilog = fork();
+    if (epilog == 0)
+        child_epilog(s, s->tasks ? &s->tasks[i] : &batch, pid, t->step_err);
+    if (epilog < 0)
+        return false;
+    task->epilog = epilog;
+    task->epilog_until = now_ms() + EPILOG_MS;
+    return true;
+}
+
 static void exited(struct step *t, size_t i, int wstatus, const struct rusage *u)
 {
     struct task *task = &t->tasks[i];
@@ -308,17 +326,8 @@ static void exited(struct step *t, size_t i, int wstatus, const struct rusage *u
     else if (WIFSIGNALED(task->wstatus) && WTERMSIG(task->wstatus) == SIGKILL && s->tasks &&
              procs_oom_kills(s) > t->oom_kills)
         task->cause = "oom";
-    if (s->tasks && !t->record.failed && (*s->task_epilog[0] || *s->task_epilog[1])) {
-        pid_t epilog = fork();
-        if (epilog == 0)
-            child_epilog(s, &s->tasks[i], pid, t->step_err);
-        if (epilog > 0) {
-            task->epilog = epilog;
-            task->epilog_until = now_ms() + EPILOG_MS;
-            return;
-        }
-    }
-    ended(t, i);
+    if (!start_epilog(t, i, pid))
+        ended(t, i);
 }
 
 bool tasks_reaped(struct step *t, pid_t pid, int wstatus, const struct rusage *u)

@@ -39,7 +39,7 @@ static void alive_options(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
 }
 
-void wire_open(struct wire *w, const char *address, const struct spec *s)
+void wire_open(struct wire *w, const char *address, const unsigned char secret[32], unsigned place)
 {
     char host[301];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found;
@@ -69,11 +69,11 @@ void wire_open(struct wire *w, const char *address, const struct spec *s)
         w->connecting = true;
         w->deadline = now_ms() + CONNECT_MS;
         memcpy(w->out, "GSIO\1D", 6);
-        w->out[6] = (unsigned char)(s->io_index >> 8);
-        w->out[7] = (unsigned char)s->io_index;
+        w->out[6] = (unsigned char)(place >> 8);
+        w->out[7] = (unsigned char)place;
         memset(w->out + 8, 0, 4);
-        memcpy(w->out + 12, s->io_secret, sizeof s->io_secret);
-        w->used = 12 + sizeof s->io_secret;
+        memcpy(w->out + 12, secret, 32);
+        w->used = 44;
     }
     freeaddrinfo(found);
 }
@@ -84,7 +84,10 @@ void wire_close(struct wire *w)
         close(w->fd);
     w->fd = -1;
     free(w->body);
-    w->body = NULL;
+    free(w->out);
+    free(w->in);
+    w->body = w->out = w->in = NULL;
+    w->used = w->head = w->got = 0;
     while (w->blobs) {
         struct blob *next = w->blobs->next;
         free(w->blobs);
@@ -190,9 +193,9 @@ static void deliver(struct wire *w, const struct wire_calls *calls)
 {
     const unsigned char *p = w->body;
     if (w->letter == 'W' && w->filled == 4)
-        calls->window((unsigned)p[0] << 8 | p[1], (unsigned)p[2] << 8 | p[3]);
+        calls->window(w, (unsigned)p[0] << 8 | p[1], (unsigned)p[2] << 8 | p[3]);
     else if (w->letter == 'K' && w->filled >= 4)
-        calls->exchange(get32(p), p + 4, w->filled - 4);
+        calls->exchange(w, get32(p), p + 4, w->filled - 4);
     free(w->body);
     w->body = NULL;
     w->inside = false;
@@ -218,7 +221,7 @@ static ssize_t take(struct wire *w, const unsigned char *p, size_t n,
         if (w->letter == 'I') {
             w->task = get32(p + 5);
             if (!w->left) {
-                calls->input(w->task, NULL, 0);
+                calls->input(w, w->task, NULL, 0);
                 w->inside = false;
             }
             return HEAD;
@@ -237,7 +240,7 @@ static ssize_t take(struct wire *w, const unsigned char *p, size_t n,
     size_t part = n < w->left ? n : w->left;
     w->left -= part;
     if (w->letter == 'I') {
-        calls->input(w->task, p, part);
+        calls->input(w, w->task, p, part);
         if (!w->left)
             w->inside = false;
     } else {

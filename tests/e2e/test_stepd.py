@@ -495,3 +495,23 @@ def test_a_control_group_that_is_gone_is_a_failure_to_set_up(start: Start) -> No
     status = step.finish()
     assert status.wstatus == 1 << 8 and status.failed is not None
     assert status.failed[1].startswith("setup: could not join cgroup /sys/fs/cgroup/no-such/")
+
+
+def test_task_prolog_and_epilog_go_with_scripts(start: Start) -> None:
+    """Measured with Slurm 22.05: the cluster's TaskProlog and TaskEpilog run for a batch script."""
+    for name, body in [
+        ("prolog", 'echo "export FOO=bar"; echo "print printed"'),
+        ("epilog", "echo $FOO epilog $SLURM_TASK_PID > e; echo told >&2"),
+    ]:
+        (start.out / name).write_text(f"#!/bin/bash\n{body}\n")
+        (start.out / name).chmod(0o755)
+    step = start(
+        "echo FOO=$FOO; exit 3",
+        ("task_prolog", f"{start.out}/prolog"),
+        ("task_epilog", f"{start.out}/epilog"),
+        ("pid_env", "SLURM_TASK_PID"),
+    )
+    status = step.finish()
+    assert status.wstatus == 3 << 8
+    assert text(step) == "printed\nFOO=bar\ntold\n"
+    assert text(step, "e") == f"epilog {status.pid}\n"

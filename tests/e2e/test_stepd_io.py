@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -408,3 +409,98 @@ def test_frames_of_nonsense(start: Start) -> None:
         listener.close()
         status = step.finish()
         assert all(task.wstatus is not None for task in status.tasks.values())
+
+
+# -- those who follow
+
+
+def attach(step: Step, follower: Client, task: int = -1, feeds: bool = False) -> None:
+    step.tell(f"attach 127.0.0.1:{follower.port} {follower.secret.hex()} 0 {task} {int(feeds)}")
+    follower.until(lambda: follower.connections)
+
+
+@pytest.fixture
+def follower() -> Iterator[Client]:
+    made = Client()
+    yield made
+    made.close()
+
+
+def test_a_follower_gets_what_comes(start: Start, client: Client, follower: Client) -> None:
+    script = "echo early; read x; echo late $x; echo err >&2; exit 3"
+    step = begin(start, client, tasks(2, script))
+    client.until(lambda: len(client.out) == 2)
+    attach(step, follower)
+    client.feed(ALL, b"go\n")
+    assert step.finish().wstatus == 3 << 8
+    client.finish()
+    follower.finish()
+    assert follower.out == {0: b"late go\n", 1: b"late go\n"}
+    assert follower.err == client.err == {0: b"err\n", 1: b"err\n"}
+    assert client.out[0] == b"early\nlate go\n"
+    assert follower.closed == client.closed
+
+
+def test_a_follower_of_one_task_that_feeds_it(
+    start: Start, client: Client, follower: Client
+) -> None:
+    step = begin(start, client, tasks(2, "read x; echo got $x; [ $x = two ]"))
+    client.until(lambda: client.connections)
+    attach(step, follower, task=1, feeds=True)
+    follower.feed(1, b"two\n")
+    client.feed(0, b"one\n")
+    status = step.finish()
+    client.finish()
+    follower.finish()
+    assert follower.out == {1: b"got two\n"}
+    assert client.out == {0: b"got one\n", 1: b"got two\n"}
+    assert status.tasks[1].wstatus == 0
+    assert follower.credit[1] == 4 and client.credit[0] == 4
+
+
+def test_a_follower_that_only_looks_cannot_feed(
+    start: Start, client: Client, follower: Client
+) -> None:
+    step = begin(start, client, tasks(1, "read x; echo got $x"))
+    client.until(lambda: client.connections)
+    attach(step, follower)
+    follower.say(0, b"I", struct.pack(">I", 0) + b"evil\n")
+    follower.say(0, b"I", struct.pack(">I", ALL))
+    client.feed(0, b"good\n")
+    assert step.finish().wstatus == 0
+    client.finish()
+    assert client.out[0] == b"got good\n"
+
+
+def test_followers_come_and_go(start: Start, client: Client) -> None:
+    """Also more than there is room for; the step and its client notice nothing."""
+    step = begin(start, client, tasks(1, "while read x; do echo $x; done"))
+    client.until(lambda: client.connections)
+    for round in range(12):
+        guests = [Client() for _ in range(2)]
+        for guest in guests:
+            attach(step, guest)
+        client.feed(0, f"{round}\n".encode())
+        for guest in guests:
+            guest.until(lambda: guest.out[0])  # noqa: B023
+            assert guest.out[0] == f"{round}\n".encode()
+            guest.close()
+        time.sleep(0.01)
+    client.feed(0, b"")
+    assert step.finish().wstatus == 0
+    client.finish()
+    assert client.out[0].decode().split() == [str(round) for round in range(12)]
+
+
+def test_a_follower_that_is_not_there_changes_nothing(start: Start, client: Client) -> None:
+    step = begin(start, client, tasks(1, "read x; echo end"))
+    client.until(lambda: client.connections)
+    step.tell(f"attach 127.0.0.1:1 {'00' * 32} 0 -1 0")
+    for bad in ("", "x", f"h {'00' * 32} 0 -1 0", "h:1 00 0 -1 0", f"h:1 {'00' * 32} 0 -1 0 1"):
+        step.tell(f"attach {bad}")
+    step.until("error")
+    client.feed(0, b"\n")
+    assert step.finish().wstatus == 0
+    client.finish()
+    assert client.out[0] == b"end\n"
+    assert sum(line.startswith("error attach takes") for line in step.lines) == 5
