@@ -276,6 +276,8 @@ def _share_ended(
             job.usage = Usage(rep.user_ms, rep.system_ms, rep.max_rss_kb)
         if not job.finished:
             state, reason = _verdict_of_end(rep)
+            if state == JobState.CANCELLED:
+                job.cancelled_by = job.uid
             if state == JobState.NODE_FAIL:
                 node_failed(led, job, part.node, now, out)
             else:
@@ -304,6 +306,9 @@ def _verdict_of_end(rep: AttemptReport) -> tuple[JobState, str]:
         return JobState.OUT_OF_MEMORY, "OutOfMemory"
     if rep.cause == "node" or rep.wstatus < 0:
         return JobState.NODE_FAIL, ""
+    if rep.cause == "cancelled":
+        # The client of an interactive job has gone.
+        return JobState.CANCELLED, ""
     if rep.wstatus == 0:
         return JobState.COMPLETED, ""
     if rep.wstatus & 0x7F:

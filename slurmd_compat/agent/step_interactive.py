@@ -160,8 +160,9 @@ class InteractiveJob:
             self._end(0, "cancelled", now, 1)
 
     def lost(self, now: int) -> None:
-        """The client has gone: nobody wants the job any more."""
-        if not self.wire.no_shell:
+        """The client has gone: nobody wants the job any more. Where it has a step, that ends and
+        the job with it."""
+        if not self.wire.no_shell and not any(lead.record.of_job for lead in self.jobs.running):
             self._end(0, "cancelled", now)
 
     def revoke(self, cause: str, now: int) -> None:

@@ -54,7 +54,7 @@ from slurmd_compat.agent.step_words import (
 from slurmd_compat.agent.words import Key, Record
 
 #: ms within which the controller hears of steps that began or ended
-REPORT_MS = 500
+REPORT_MS = 200
 #: most steps in one report; the rest follows when these are kept
 MOST_TOLD = 2000
 #: most requests passed on to a leading node without an answer yet, and ms until they are dropped

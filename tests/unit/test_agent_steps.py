@@ -585,6 +585,15 @@ def test_srun_outside_a_job_is_cancelled() -> None:
     assert world.reports["n1"].cause == "cancelled"
 
 
+def test_srun_outside_a_job_is_killed() -> None:
+    world = srun(ntasks=1)
+    world.leave(world.clients[50])
+    assert world.phase("n1") == Phase.RUNNING
+    world.obey()
+    assert world.phase("n1") == Phase.RELEASED
+    assert (world.reports["n1"].wstatus, world.reports["n1"].cause) == (9, "")
+
+
 def test_srun_that_cannot_have_its_step() -> None:
     world = srun(ntasks=3, min_nodes=3)
     assert world.clients[50].errors == ["srun: error: Only allocated 1 nodes asked for 3"]

@@ -225,3 +225,14 @@ def test_a_restart_forgets_who_waits_but_not_until_when() -> None:
     assert isinstance(reply, Done) and reply.value == job.id
     led.apply(Tick(), bench.now + 5)
     assert led.jobs[job.id].state == JobState.CANCELLED
+
+
+def test_a_job_whose_client_has_gone_is_cancelled() -> None:
+    bench = Bench()
+    submit(bench, interactive="salloc")
+    bench.schedule()
+    job = last(bench)
+    node = job.batch_host
+    bench.report(node, at(job, Phase.RUNNING))
+    bench.report(node, at(job, Phase.RELEASED, wstatus=0, cause="cancelled"))
+    assert (job.state, job.cancelled_by) == (JobState.CANCELLED, job.uid)
