@@ -43,7 +43,7 @@ static void send_signal(struct step *t, struct client *k, const char *one, const
                       SIGRTMAX);
         return;
     }
-    if (t->record.ended || (!all && !t->tasks[which].pid)) {
+    if (t->record.ended || (!all && t->tasks[which].exited)) {
         control_reply(&t->control, k, "error the step has ended\n");
         return;
     }

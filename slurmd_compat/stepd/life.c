@@ -276,7 +276,7 @@ static void on_time(struct step *t)
     if (t->warn_at && now >= t->warn_at) {
         t->warn_at = 0;
         for (size_t i = 0; i < t->ntasks; i++)
-            if (t->tasks[i].pid)
+            if (t->tasks[i].pid && !t->tasks[i].exited)
                 kill(t->tasks[i].pid, t->spec.warn_signal);
     }
     if (t->limit_at && now >= t->limit_at)

@@ -313,7 +313,6 @@ static void exited(struct step *t, size_t i, int wstatus, const struct rusage *u
     const struct spec *s = &t->spec;
     pid_t pid = task->pid;
     read_reports(t); /* what it said before it went */
-    task->pid = 0;
     task->exited = true;
     if (!task->failed)
         task->wstatus = wstatus;
@@ -333,7 +332,7 @@ static void exited(struct step *t, size_t i, int wstatus, const struct rusage *u
 bool tasks_reaped(struct step *t, pid_t pid, int wstatus, const struct rusage *u)
 {
     for (size_t i = 0; i < t->ntasks; i++) {
-        if (t->tasks[i].pid == pid) {
+        if (t->tasks[i].pid == pid && !t->tasks[i].exited) {
             exited(t, i, wstatus, u);
             return true;
         }

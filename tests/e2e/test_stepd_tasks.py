@@ -290,13 +290,14 @@ def test_a_bad_order_is_a_recorded_failure(
 
 
 def test_a_follower_gets_it_all_told_again(start: Start, client: Client) -> None:
-    step = start("", *tasks(3, 'read x; exit "$SLURM_PROCID"'), *client.records(), out="")
+    script = '[ "$SLURM_PROCID" = 1 ] && exit 1; read x; exit "$SLURM_PROCID"'
+    step = start("", *tasks(3, script), *client.records(), out="")
     client.until(lambda: 0 in client.connections)
-    step.until("task")
+    step.until("task 1 ended")  # its process is told of all the same
     with step.connect() as ctl:
         ctl.sendall(b"watch\n")
+        got = ctl.recv(4096)
         client.feed(0xFFFFFFFF, b"go\n" * 3)
-        got = b""
         while b"released" not in got:
             data = ctl.recv(4096)
             assert data
