@@ -216,15 +216,21 @@ class NodeView:
     def gres_used(self) -> str:
         """ "gpu:h100:2(IDX:0-1)": how many of each type, and which bits."""
         used = self._whole
+        counted = [
+            f"{name}:{self.use.counted.get(name, 0)}"
+            for name in dict.fromkeys(item.name for item in self.conf.gres)
+            if name != "gpu" and name not in gpushare.KINDS
+        ]
         if not self.conf.gpu_types:
-            return "gpu:0"
+            return ",".join(counted) or "gpu:0"
         parts = []
         for kind, bits in self._bits_by_type().items():
             here = used & bits
             index = cpu_id_text(here) or "N/A"
             name = f"gpu:{kind}" if kind else "gpu"
             parts.append(f"{name}:{here.bit_count()}(IDX:{index})")
-        return ",".join([*parts, *gpushare.gres_texts(self.conf, self.parts, self.use.parts)])
+        parts += gpushare.gres_texts(self.conf, self.parts, self.use.parts)
+        return ",".join([*parts, *counted])
 
     @property
     def _whole(self) -> int:

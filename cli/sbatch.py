@@ -265,7 +265,9 @@ def _submit(
     for note in reply.notes:
         error(streams, NAME, note)
     if isinstance(reply, Refused):
-        error(streams, NAME, f"Batch job submission failed: {reply.message}")
+        # What nobody has a resource of, Slurm's sbatch sees for itself.
+        what = "" if reply.code == "ESLURM_INVALID_GRES" else "Batch job submission failed: "
+        error(streams, NAME, f"{what}{reply.message}")
         return REFUSED
     if options.parsable:
         streams.stdout.write(f"{reply.value};{cluster}\n" if cluster else f"{reply.value}\n")

@@ -336,6 +336,8 @@ def need_text(place: Place) -> str:
         parts.append(f"{_parts(name, count)} of a GPU")
     elif place.gpus:
         parts.append(_gpus(place, place.gpus))
+    if place.gres:
+        parts.append(place.gres)
     parts.append(_plural(place.cpus, "CPU"))
     if place.mem_mb:
         parts.append(f"{format_memory_short(place.mem_mb)} of memory")
@@ -368,6 +370,8 @@ def lack_text(place: Place, lack: Lack) -> str:
     one = lack.nodes == 1
     have, are = ("has", "is") if one else ("have", "are")
     free = "" if lack.never else " free"
+    if lack.what == "gres":
+        return f"{have} too little{free} of {place.gres}"
     if lack.what == "gpus" and place.share:
         name, _, count = place.share.partition(":")
         return f"{have} no GPU with {_parts(name, count)}{free}"

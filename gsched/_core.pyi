@@ -208,6 +208,7 @@ class Core:
         cores_per_socket: int = 0,
         domains: Iterable[tuple[int, int]] = (),
         near: Iterable[int] = (),
+        extra: Iterable[tuple[int, int]] = (),
     ) -> None:
         """Describe a node; what runs on it stays allocated, also beyond its new size.
 
@@ -219,6 +220,7 @@ class Core:
         sockets, cores_per_socket (0: from the others): what requests may demand at least.
         domains: (socket, cores) of each set of cores of one socket that are near the same GPUs, up
         to 16, where there are several; near: a bitmap of the domains near each GPU, 0 not known.
+        extra: (kind 0..7, count) of resources that are only counted.
         Cost: constant, but a new weight orders all nodes anew at the next decision.
         """
 
@@ -309,6 +311,7 @@ class Core:
         use_min_nodes: bool = False,
         reservation: int = -1,
         owner: int = -1,
+        extra: Iterable[tuple[int, int]] = (),
     ) -> int:
         """The number of the request class with this content, one reference more.
 
@@ -335,7 +338,7 @@ class Core:
         out evenly), wherever they are. use_min_nodes: of a range of nodes the fewest. reservation:
         it may use what that keeps, see set_reservation(); -1 none. owner: nobody else's jobs share
         a node with it, only those of requests with this owner; -1 it does not mind. In plans such
-        a job has its nodes for itself.
+        a job has its nodes for itself. extra: (kind, count) of counted resources of each node.
 
         gpu_kinds: GPUs of several types, (type, per node, per task, in all) each, whose sums are
         the three gpus_*; of those in all each node gets one at least. ntasks_per_core: most tasks
@@ -355,6 +358,9 @@ class Core:
         GPUs of several types in all.
         Cost: constant, and a bitmap of nodes for each different (partition, features, exclude).
         """
+
+    def request_extra(self, req: int) -> tuple[tuple[int, int], ...]:
+        """Its `extra`."""
 
     def request_owner(self, req: int) -> int:
         """Its `owner`."""
@@ -406,6 +412,7 @@ class Core:
         gpu_milli: int = 0,
         reservation: int = -1,
         owner: int = -1,
+        extra: Iterable[tuple[int, int]] = (),
     ) -> None:
         """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks[, cores by domain]]) until
         `end` (0: never).
@@ -415,7 +422,8 @@ class Core:
         size (work found running on a node that has shrunk), but no GPU is held twice. A node's
         usability is not asked, and nor are reservations. gpu_milli: it holds so many parts of the
         one GPU in each mask. reservation: the one that it runs in. owner: nobody else's jobs go to
-        its nodes meanwhile. Cost: its nodes.
+        its nodes meanwhile. extra: (kind, count) of counted resources that it holds on each node.
+        Cost: its nodes.
         """
 
     def release(self, key: int) -> None:
@@ -436,6 +444,9 @@ class Core:
 
     def allocation(self, key: int) -> tuple[tuple[int, int, int, int, int], ...]:
         """(node, cpus, tasks, mem_mb, gpu_mask) of each node it still holds; () if unknown."""
+
+    def allocation_extra(self, key: int) -> tuple[tuple[int, int], ...]:
+        """(kind, count) of the counted resources that it holds on each node."""
 
     def allocation_owner(self, key: int) -> int:
         """Whose jobs alone may be on its nodes; -1 anybody's."""

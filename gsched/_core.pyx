@@ -16,6 +16,7 @@ include "core/types.pxi"
 include "core/topology_index.pxi"
 include "core/state.pxi"
 include "core/share.pxi"
+include "core/extra.pxi"
 include "core/place.pxi"
 include "core/rare.pxi"
 include "core/near.pxi"
@@ -97,9 +98,9 @@ DENSE_FIT = P_DENSE
 _WHY = (
     ("partition", True), ("features", True), ("excluded", True), ("layout", True), ("cpus", True),
     ("memory", True), ("gpu_type", True), ("gpus", True), ("island", True), ("near", True),
-    ("state", False), ("busy", False), ("cpus", False), ("memory", False),
-    ("gpus", False), ("island", False), ("near", False), ("reserved", False),
-    ("reservation", False),
+    ("gres", True), ("state", False), ("busy", False), ("cpus", False), ("memory", False),
+    ("gpus", False), ("island", False), ("near", False), ("gres", False),
+    ("reserved", False), ("reservation", False),
 )
 #: what the nodes that suit one by one do not do together
 _TOGETHER = {T_CONTIGUOUS: "contiguous", T_SWITCH: "switch", T_BLOCK: "block"}

@@ -18,7 +18,7 @@ from gsched import features, licenses
 from gsched.config import Config, PartitionConfig
 from gsched.errors import message
 from gsched.gpushare import KINDS, MAX_PARTS
-from gsched.gres import MAX_GPUS
+from gsched.gres import GPU, MAX_GPUS, MOST_COUNTED, MOST_OF_A_KIND
 from gsched.model import JobSpec, Shape
 from gsched.taskset import TaskSet, TaskSetError
 
@@ -129,7 +129,7 @@ def _ranges(spec: JobSpec, config: Config) -> Problem | None:
         return _problem("ESLURM_TOO_MANY_REQUESTED_CPUS")
     if any(not 0 <= getattr(shape, name) <= MAX_GPUS for name in _GPU_COUNTS):
         return _problem("ESLURM_INVALID_GRES")
-    problem = _parts(shape, config)
+    problem = _parts(shape, config) or _counted(shape, config)
     if problem is not None:
         return problem
     if any(not 0 <= n <= MAX_GPUS for _, *counts in shape.gpu_kinds for n in counts):
@@ -171,6 +171,17 @@ def _parts(shape: Shape, config: Config) -> Problem | None:
         return _problem("ESLURM_INVALID_GRES")
     if shape.share_count > MAX_PARTS:
         return _problem("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE")
+    return None
+
+
+def _counted(shape: Shape, config: Config) -> Problem | None:
+    """Other resources are among those of the cluster."""
+    if len(shape.counted) > MOST_COUNTED:
+        return _problem("ESLURM_INVALID_GRES")
+    for name, _, count in shape.counted:
+        known = name in config.gres_types and name != GPU and name not in KINDS
+        if not known or not 1 <= count <= MOST_OF_A_KIND:
+            return _problem("ESLURM_INVALID_GRES")
     return None
 
 

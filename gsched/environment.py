@@ -169,7 +169,8 @@ def exported(
 
 def _gpu_count(text: str) -> str:
     """How the options spell a TRES text: "gres/gpu:h100:2" is "h100:2"."""
-    items = [item.removeprefix("gres/").removeprefix("gpu") for item in text.split(",")]
+    items = [item.removeprefix("gres/") for item in text.split(",")]
+    items = [item.removeprefix("gpu") for item in items if item.startswith("gpu")]
     return ",".join(item.removeprefix(":").removeprefix("=").replace("=", ":") for item in items)
 
 

@@ -81,8 +81,14 @@ def place_all(
                 return None
             number, found = first
             shares = [(n, cpus, mem, gpus, tasks) for n, cpus, tasks, mem, gpus in found.nodes]
-            owner = core.request_owner(choices[number])
-            core.allocate(key, shares, gpu_milli=found.gpu_milli, owner=owner)
+            req = choices[number]
+            core.allocate(
+                key,
+                shares,
+                gpu_milli=found.gpu_milli,
+                owner=core.request_owner(req),
+                extra=core.request_extra(req),
+            )
             places.append((number, found))
         return places
     finally:

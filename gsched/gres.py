@@ -7,18 +7,26 @@ shown afterwards. Pure; costs a pass over the text.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gsched.errors import message
 from gsched.gpushare import KINDS
 
-#: the only generic resource of this release
+if TYPE_CHECKING:
+    from gsched.config import Config
+
 GPU = "gpu"
+#: kinds of resources that are only counted, of all nodes together
+MOST_COUNTED = 7
 #: no machine or cluster of this century holds more
 MAX_GPUS = 1 << 20
+#: nor so many of what is counted
+MOST_OF_A_KIND = 1_000_000_000
 
 _COUNT = r"([0-9]{1,9})([KMGTP]?)\Z"
+_NAME = r"[A-Za-z_][A-Za-z0-9_.\-]{0,63}\Z"
 _TYPE = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}\Z"
 _PROFILE = r"[0-9]{1,2}g\.[0-9]{1,4}gb(?:\+[a-z.+]{1,16})?\Z"
 _UNIT = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
@@ -46,23 +54,25 @@ class GpuRequest(msgspec.Struct, frozen=True):
     share: str = ""
     #: (type, count) of each, where there are several
     kinds: tuple[tuple[str, int], ...] = ()
+    #: (name, type, count) of other resources that are asked for beside them
+    counted: tuple[tuple[str, str, int], ...] = ()
 
     def of(self, kind: str) -> int:
         """How many of one type are asked for."""
         return dict(self.kinds or ((self.type, self.count),)).get(kind, 0)
 
 
-def _count(text: str) -> int:
+def _count(text: str, most: int = MAX_GPUS) -> int:
     found = re.match(_COUNT, text)
     if not found:
         raise _invalid()
     number = int(found[1]) * _UNIT[found[2]]
-    if number > MAX_GPUS:
+    if number > most:
         raise _invalid()
     return number
 
 
-def _one(text: str) -> tuple[str, int]:
+def _one(text: str, most: int = MAX_GPUS) -> tuple[str, int]:
     """(type, count) of "2", "h100", "h100:2", "h100=2", ""; without a count it is 1."""
     text = text.replace("=", ":", 1) if ":" not in text else text
     kind, colon, number = text.partition(":")
@@ -70,14 +80,14 @@ def _one(text: str) -> tuple[str, int]:
         if text == "":
             return "", 1
         if re.match(_COUNT, text):
-            return "", _count(text)
+            return "", _count(text, most)
         # "2k" is a spoilt number and not a type; 1g.10gb is one, of a slice of a GPU.
         if re.match(_TYPE, text) and (not text[0].isdigit() or re.match(_PROFILE, text)):
             return text, 1
         raise _invalid()
     if ":" in number or not re.match(_TYPE, kind):
         raise _invalid()
-    return kind, _count(number)
+    return kind, _count(number, most)
 
 
 def _merge(parts: list[tuple[str, int]]) -> tuple[str, int, tuple[tuple[str, int], ...]]:
@@ -105,32 +115,52 @@ def parse_gpus(text: str) -> GpuRequest:
 
 
 def parse_gres(text: str) -> GpuRequest:
-    """A value of --gres: "gpu[:type][:count],...", or the same of shard or mps, but not beside
-    gpu: a GPU is given whole or in parts. "none" and "" ask for nothing.
+    """A value of --gres: "name[:type][:count],...". GPUs are given whole or in parts: of gpu, shard
+    and mps there is one at most. Others are counted; whether the cluster has such is not known
+    here. "none" and "" ask for nothing.
 
-    Raises GresError, also for any other resource.
+    Raises GresError.
     """
     if text.lower() == "none":
         return GpuRequest(0)
     parts: list[tuple[str, int]] = []
     shown: list[str] = []
     names: set[str] = set()
+    counted: dict[tuple[str, str], int] = {}
     for item in text.split(","):
         if not item:
             continue
         name, separator, rest = item.removeprefix("gres/").removeprefix("gres:").partition(":")
-        names.add(name)
-        if name not in (GPU, *KINDS) or len(names) > 1 or (separator and not rest):
+        if not re.match(_NAME, name) or (separator and not rest):
             raise _invalid()
-        parts.append(_one(rest))
+        if name in (GPU, *KINDS):
+            names.add(name)
+            if len(names) > 1:
+                raise _invalid()
+            parts.append(_one(rest))
+        else:
+            kind, number = _one(rest, MOST_OF_A_KIND)
+            counted[name, kind] = counted.get((name, kind), 0) + number
         shown.append(f"gres/{name}:{rest}" if separator else f"gres/{name}")
+    others = tuple(sorted((*key, number) for key, number in counted.items() if number))
     if not parts:
-        return GpuRequest(0)
+        return GpuRequest(0, shown=",".join(shown) if others else "", counted=others)
     kind, number, kinds = _merge(parts)
     if kinds and names != {GPU}:
         raise _invalid()
     share = "" if names == {GPU} or not number else names.pop()
-    return GpuRequest(number, kind, ",".join(shown), share, kinds)
+    return GpuRequest(number, kind, ",".join(shown), share, kinds, others)
+
+
+def counted_kinds(config: Config) -> dict[tuple[str, str], int]:
+    """The resources of a cluster that are only counted, (name, type) and (name, "" of all types),
+    and their numbers: at most MOST_COUNTED, in the order of names. Cost: nodes."""
+    found = set()
+    for conf in config.nodes.values():
+        for item in conf.gres:
+            if item.name not in (GPU, *KINDS):
+                found |= {(item.name, ""), (item.name, item.type)}
+    return {kind: number for number, kind in enumerate(sorted(found)[:MOST_COUNTED])}
 
 
 def parse_tres_per_task(text: str) -> tuple[int, GpuRequest | None]:

@@ -463,6 +463,12 @@ def _read_gpus(options: Options, shape: Shape) -> _Gpus:
             tres["gres"] = per_node.shown
     if parts is not None:
         tres["per_node"] = tres["gres"] = parts.shown
+    if gres is not None and gres.counted:
+        shape = _replace(shape, counted=gres.counted)
+        if per_node is not None and per_node is not gres and per_node.count:
+            tres["per_node"] = f"{per_node.shown},{gres.shown}"
+        else:
+            tres["per_node"] = tres["gres"] = gres.shown
     if per_socket and per_socket.count:
         tres["per_socket"] = per_socket.shown
     words = []

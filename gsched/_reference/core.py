@@ -191,12 +191,14 @@ class Core(Quick):
         owner = self.requests[job.req].owner
         self.held[job.key] = Held(list(rows), end, milli, len(self.planned), resv, owner)
         chosen = self.laid if self.laid_for == rows else {}
+        self.held[job.key].extra = self.requests[job.req].extra
         self.begin_cores(self.held[job.key], chosen)
         if self.book is not None:
             book, partition = self.book, self.requests[job.req].partition
             for node, cpus, _, mem, gpus in rows:
                 taken = book.cpus(cpus, owner)
                 book.take(node, book.now, book.ends(end), taken, mem, gpus, False, resv)
+                book.uses[-1].extra = self.requests[job.req].extra
                 if partition in book.skies and not self.confined(resv):
                     slots = -(-min(end - book.now, YEAR) // book.slot)
                     book.sink(partition, 0, slots, gpus.bit_count(), cpus)
@@ -229,6 +231,8 @@ class Core(Quick):
                     holds = False
                 want = self.requests[job.req]
                 if (want.exclusive or want.owner >= 0) and there.jobs:
+                    holds = False
+                if not there.counts(want.extra):
                     holds = False
             if holds:
                 self.kept[job.key] = promise

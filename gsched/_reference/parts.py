@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 BIG = 1_000_000_000
 
 Row = tuple[int, int, int, int, int]
+#: (kind, count) of resources that are only counted
+Counts = tuple[tuple[int, int], ...]
 
 
 def bits(mask: int) -> list[int]:
@@ -109,6 +111,8 @@ class Node:
     #: (socket, cores) of each domain, and bitmaps of the domains near each GPU
     domains: list[tuple[int, int]] = field(default_factory=list)
     near: list[int] = field(default_factory=list)
+    #: counted resources by kind
+    extra: dict[int, int] = field(default_factory=dict)
 
     def parts(self, gpu: int) -> tuple[int, int]:
         """(kind, number) of the parts of a GPU."""
@@ -136,8 +140,19 @@ class Free:
     resv: dict[int, int] = field(default_factory=dict)
     #: whose jobs alone may be there; -1 anybody's
     owner: int = -1
+    #: counted resources by kind
+    extra: dict[int, int] = field(default_factory=dict)
     #: cores of each domain that are in use; None: not known at that time
     used: list[int] | None = None
+
+    def count(self, extra: Counts) -> None:
+        """Counted resources are taken."""
+        for kind, number in extra:
+            self.extra[kind] = self.extra.get(kind, 0) - number
+
+    def counts(self, extra: Counts) -> bool:
+        """Whether there are so many."""
+        return all(self.extra.get(kind, 0) >= number for kind, number in extra if number)
 
     def take(self, gpus: int, milli: int) -> None:
         self.gpus &= ~gpus
@@ -198,6 +213,7 @@ class Request:
     use_min_nodes: bool = False
     reservation: int = -1
     owner: int = -1
+    extra: Counts = ()
 
     @property
     def wants_gpus(self) -> bool:
@@ -271,5 +287,7 @@ class Held:
     resv: int = -1
     #: nobody else's jobs share its nodes; -1 they may
     owner: int = -1
+    #: counted resources that it holds on each node
+    extra: Counts = ()
     #: node -> its cores by domain
     cores: dict[int, list[int]] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from gsched._core import Placement, Reason, Refusal, Reservation
 from gsched._reference.near import Nearness
 from gsched._reference.parts import (
     BIG,
+    Counts,
     Free,
     Held,
     Job,
@@ -26,6 +27,8 @@ from gsched._reference.windows import EVERY, Span, Windows
 YEAR = 365 * 86400
 FOREVER = (1 << 63) - 1
 PLANNED = 257
+#: owner of a node that different ones have after each other
+NOBODY = -2
 
 
 class Placing(Windows, Topology, Nearness):
@@ -79,6 +82,7 @@ class Placing(Windows, Topology, Nearness):
         cores_per_socket: int = 0,
         domains: Iterable[tuple[int, int]] = (),
         near: Iterable[int] = (),
+        extra: Iterable[tuple[int, int]] = (),
     ) -> None:
         types = dict(gpu_type_masks)
         ok = sum(types.values()) if gpu_ok_mask is None else gpu_ok_mask
@@ -89,6 +93,7 @@ class Placing(Windows, Topology, Nearness):
         places = list(domains)
         self.nodes[node].domains = places if len(places) > 1 else []
         self.nodes[node].near = list(near)
+        self.nodes[node].extra = dict(extra)
         self.nodes[node].cores_per_socket = cores_per_socket or cpus // threads // sockets
 
     def set_usable(self, node: int, usable: bool) -> None:
@@ -111,9 +116,11 @@ class Placing(Windows, Topology, Nearness):
         gpu_milli: int = 0,
         reservation: int = -1,
         owner: int = -1,
+        extra: Counts = (),
     ) -> None:
         rows = [(n, c, 0, m, g) for n, c, m, g in nodes]
         self.held[key] = Held(rows, end or FOREVER, gpu_milli, resv=reservation, owner=owner)
+        self.held[key].extra = extra
         self.begin_cores(self.held[key], {})
 
     def begin_cores(self, held: Held, chosen: dict[int, list[int]]) -> None:
@@ -154,7 +161,9 @@ class Placing(Windows, Topology, Nearness):
     def at(self, time: int, now: int, without: Iterable[int] = (), plan: int = YEAR) -> list[Free]:
         """What is free at `time` (-1: now), without these reservations. A job without a limit that
         was started when reservation `plan` existed does not end for it."""
-        free = [Free(n.cpus, n.mem, n.gpus & n.ok, 0, n.usable) for n in self.nodes]
+        free = [
+            Free(n.cpus, n.mem, n.gpus & n.ok, 0, n.usable, extra=dict(n.extra)) for n in self.nodes
+        ]
         for held in self.held.values():
             endless = held.end == FOREVER and held.since > plan
             if self.end_of(held, now) <= time and not endless:
@@ -162,6 +171,7 @@ class Placing(Windows, Topology, Nearness):
             for node, cpus, _, mem, gpus in held.rows:
                 free[node].cpus -= cpus
                 free[node].mem -= mem
+                free[node].count(held.extra)
                 free[node].take(gpus, held.milli)
                 free[node].jobs += 1
                 if held.owner >= 0:
@@ -172,9 +182,11 @@ class Placing(Windows, Topology, Nearness):
                 there = free[node]
                 there.cpus -= cpus
                 there.mem -= mem
+                there.count(self.wanted_by(number).extra)
+                # Of different ones who are there one after the other nobody joins in between.
+                owner = self.wanted_by(number).owner
+                there.owner = owner if not there.jobs or there.owner == owner else NOBODY
                 there.jobs += 1
-                if self.wanted_by(number).owner >= 0:
-                    there.owner = self.wanted_by(number).owner
                 resv = self.wanted_by(number).reservation
                 there.resv[resv] = there.resv.get(resv, 0) + cpus
                 if self.planned[number].placement.gpu_milli:
@@ -196,7 +208,10 @@ class Placing(Windows, Topology, Nearness):
 
     def empty(self, *, all_up: bool) -> list[Free]:
         return [
-            Free(n.cpus, n.mem, n.gpus if all_up else n.gpus & n.ok, 0, all_up or n.usable)
+            Free(
+                *(n.cpus, n.mem, n.gpus if all_up else n.gpus & n.ok, 0, all_up or n.usable),
+                extra=dict(n.extra),
+            )
             for n in self.nodes
         ]
 
@@ -260,6 +275,18 @@ class Placing(Windows, Topology, Nearness):
         if self.wanted_by(number).owner >= 0:
             cpus = min(cpus, 0)
         return cpus, mem, gpus, whole
+
+    def extra_left(self, number: int, node: int, now: int) -> Free:
+        """The counted resources that a reservation leaves to jobs that last beyond it."""
+        mine = self.planned[number]
+        around = self.around(number)
+        earlier = [i for i in around if i < number]
+        free = self.at(mine.at, now, earlier, number)[node]
+        for i in [number, *(i for i in around if i > number)]:
+            for row in self.planned[i].placement.nodes:
+                if row[0] == node:
+                    free.count(self.wanted_by(i).extra)
+        return free
 
     # --- placement
 
@@ -367,6 +394,8 @@ class Placing(Windows, Topology, Nearness):
         """Most tasks, most GPUs, and the GPUs to choose from."""
         if (want.exclusive and free.jobs) or not self.owner_fits(want, free):
             return None
+        if not free.counts(want.extra):
+            return None
         gpus, there = self.pool(want, i, free), free
         if windows:
             seen = self.view(want, i, free, span)
@@ -380,6 +409,8 @@ class Placing(Windows, Topology, Nearness):
                 window = self.book.window(i, self.book.now, end, want.reservation)
                 if (want.exclusive or want.owner >= 0) and window.jobs:
                     return None
+                if not window.counts(want.extra):
+                    return None
                 cpus, mem = min(free.cpus, window.cpus), min(free.mem, window.mem)
                 free = replace(free, cpus=cpus, mem=mem)
                 gpus &= ~kept
@@ -392,7 +423,7 @@ class Placing(Windows, Topology, Nearness):
                 left = self.left_by_plan(number, i, now)
                 if left is None:
                     continue
-                if want.owner >= 0:
+                if want.owner >= 0 or not self.extra_left(number, i, now).counts(want.extra):
                     return None
                 mem = min(mem, left[1])
                 if not self.same_domain(want.reservation, self.wanted_by(number).reservation):
@@ -659,10 +690,13 @@ class Placing(Windows, Topology, Nearness):
                 counts[what] = counts.get(what, 0) + 1
         order = [("partition", True), ("features", True), ("excluded", True)]
         order += [
-            (w, True) for w in ("layout", "cpus", "memory", "gpu_type", "gpus", "island", "near")
+            (w, True)
+            for w in ("layout", "cpus", "memory", "gpu_type", "gpus", "island", "near", "gres")
         ]
         order += [("state", False), ("busy", False)]
-        order += [(w, False) for w in ("cpus", "memory", "gpus", "island", "near", "reservation")]
+        order += [
+            (w, False) for w in ("cpus", "memory", "gpus", "island", "near", "gres", "reservation")
+        ]
         reasons = [Reason(w, n, counts[w, n]) for w, n in order if (w, n) in counts]
         apart = self.apart(want, never, None if never else span)
         if apart:
@@ -693,7 +727,7 @@ class Placing(Windows, Topology, Nearness):
             return {("features", True)}
         if not self.has_layout(want, node):
             return {("layout", True)}
-        whole = Free(node.cpus, node.mem, node.gpus, 0, True)
+        whole = Free(node.cpus, node.mem, node.gpus, 0, True, extra=dict(node.extra))
         if never := self.missing(want, i, whole):
             return {(what, True) for what in never}
         tasks, least = self.least(want)
@@ -736,6 +770,8 @@ class Placing(Windows, Topology, Nearness):
             out.add("cpus")
         if free.mem < want.memory(node, cpus, gpus):
             out.add("memory")
+        if not free.counts(want.extra):
+            out.add("gres")
         if want.wants_gpus:
             if node.gpus and not want.of_type(node):
                 out.add("gpu_type")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from gsched._reference.parts import Free, Held, Node, Request
+from gsched._reference.parts import Counts, Free, Held, Node, Request
 from gsched._reference.windows import Kept, Windows
 
 YEAR = 365 * 86400
@@ -30,6 +30,7 @@ class Use:
     running: bool
     #: of the job it is planned for
     key: int = 0
+    extra: Counts = ()
 
 
 @dataclass
@@ -69,6 +70,7 @@ class Book:
             for node, cpus, _, mem, gpus in one.rows:
                 until, taken = self.ends(one.end), self.cpus(cpus, one.owner)
                 self.uses.append(Use(node, now, until, taken, mem, gpus, False, one.resv, True))
+                self.uses[-1].extra = one.extra
 
     @staticmethod
     def cpus(cpus: int, owner: int) -> int:
@@ -97,10 +99,13 @@ class Book:
         """What a node has for jobs of an advance reservation (-1: for others). CPUs that windows
         keep are never counted as free for others, whether its jobs hold them or not."""
         node, windows = self.nodes[i], self.windows
-        free = Free(node.cpus, node.mem, node.gpus & node.ok, 0, node.usable)
+        free = Free(
+            *(node.cpus, node.mem, node.gpus & node.ok, 0, node.usable), extra=dict(node.extra)
+        )
         there = [use for use in self.uses if use.node == i and use.at <= time < use.until]
         for use in there:
             free.mem -= use.mem
+            free.count(use.extra)
             free.gpus &= ~use.gpus
             free.jobs += 1
             if use.running:
@@ -153,6 +158,10 @@ class Book:
                 other = self.at(i, event, resv)
                 free.cpus, free.mem = min(free.cpus, other.cpus), min(free.mem, other.mem)
                 free.gpus &= other.gpus
+                kinds = free.extra.keys() | other.extra.keys()
+                free.extra = {
+                    kind: min(free.extra.get(kind, 0), other.extra.get(kind, 0)) for kind in kinds
+                }
                 free.jobs = max(free.jobs, other.jobs)
         return free
 

@@ -178,6 +178,7 @@ class Quick(Surveys):
                 *(node, promise.at, promise.until, taken, mem, gpus, True),
                 *(want.reservation, promise.key),
             )
+            book.uses[-1].extra = want.extra
 
     # --- plans on a copy
 

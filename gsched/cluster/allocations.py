@@ -49,6 +49,7 @@ class Allocations:
             gpu_milli=open_parts[0].shares if open_parts else 0,
             reservation=self._windows.number(job.reservation),
             owner=max(self._owner(job), -1),
+            extra=self._nodes.counted.of_shape(job.spec.shape),
         )
         self._key[job.id] = key
         for part in open_parts:

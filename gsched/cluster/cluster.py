@@ -307,6 +307,7 @@ class Cluster:
                 gpu_milli=self._core.allocation_milli(key),
                 reservation=self._windows.number(within),
                 owner=self._core.allocation_owner(key),
+                extra=self._core.allocation_extra(key),
             )
             running.append((key, end))
         wanted = [

@@ -7,6 +7,7 @@ from typing import Any
 
 from gsched import _core, gpushare
 from gsched.bits import bits, symmetric
+from gsched.cluster.counted import Counted
 from gsched.cluster.domains import Domains, domains_of
 from gsched.config import Config, NodeConfig
 from gsched.cpuset import specialized
@@ -57,6 +58,7 @@ class Nodes:
         self._class = [0] * len(self.names)
         #: links and NUMA domains as nodes report them -> the same as the core has them: a large
         #: cluster has few kinds of nodes
+        self.counted = Counted(config)
         self.domains: list[Domains] = [Domains()] * len(self.names)
         self._domains: dict[object, Domains] = {}
         self._wirings: dict[object, tuple[int, list[list[int]], list[int]]] = {}
@@ -121,6 +123,7 @@ class Nodes:
             "domains": domains.sizes,
             "near": domains.near,
             "gpu_parts": self._parts(node),
+            "extra": self.counted.of_node(conf),
         }
         usable = self._core.node(i).usable and node.flags == 0
         self._core.set_node(i, cls=cls, usable=usable, **description)

@@ -119,6 +119,7 @@ class Requests:
             "gpu_type": kind,
             "exclusive": exclusive,
             "owner": -1 if exclusive else owner,
+            "extra": self._nodes.counted.of_shape(shape) if shape.counted else (),
             "overcommit": shape.overcommit,
             "threads_per_core": shape.threads_per_core,
             "policy": nodepolicy.chosen(part, self._config),

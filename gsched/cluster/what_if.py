@@ -123,6 +123,9 @@ class WhatIf:
         place = Place(partition, len(part.nodes), needed=max(1, shape.min_nodes))
         place.reservation = within
         place.gpu_type, place.features = shape.gpu_type, shape.features
+        place.gres = ",".join(
+            ":".join(filter(None, (name, kind, str(count)))) for name, kind, count in shape.counted
+        )
         if shape.share:
             place.share = f"{shape.share}:{shape.share_count}"
         try:

@@ -18,6 +18,7 @@ from gsched.config.nodes import NodeTable
 from gsched.config.partitions import PartitionTable, job_defaults
 from gsched.config.types import Cgroup, Config, GresLine, Host
 from gsched.gpushare import KINDS
+from gsched.gres import MOST_COUNTED, counted_kinds
 
 #: larger files are refused: a configuration is not that long, something else was named
 MAX_FILE = 64 << 20
@@ -284,8 +285,16 @@ def _check_gres(config: Config) -> None:
 
 
 def _doubtful(config: Config) -> tuple[str, ...]:
-    """Sentences on nodes whose GPUs are said to be in parts of two kinds at once."""
+    """Sentences on nodes whose GPUs are said to be in parts of two kinds at once, and on resources
+    beyond those that can be counted."""
     found: list[str] = []
+    kinds_known = counted_kinds(config)
+    for name in sorted({item.name for node in config.nodes.values() for item in node.gres}):
+        if name != "gpu" and name not in KINDS and (name, "") not in kinds_known:
+            found.append(
+                f"no job gets {name}: more than {MOST_COUNTED} kinds and types of resources are "
+                "not counted"
+            )
     for name, node in config.nodes.items():
         kinds = {item.name for item in node.gres if item.name in KINDS and item.count}
         listed = any(line.files for kind in kinds for line in config.gres_lines(name, kind))

@@ -24,6 +24,8 @@ cdef inline void touch_plan(Cluster* c, Share* sh, int64_t end, int32_t domain) 
     while k >= 0:
         if c.cons[k].at < end:
             c.cons[k].mem -= sh.mem
+            if sh.more:
+                row_add(c.cons[k].extra, sh.extra, -1)
             if same_domain(c.cons[k].domain, domain):
                 c.cons[k].cpus -= sh.cpus
                 con_less(&c.cons[k], sh)
@@ -79,6 +81,7 @@ cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end,
             share_take(c, &c.now, i, shares[k].mask, shares[k].milli)
         c.now.cpus[i] -= shares[k].cpus
         c.now.mem[i] -= shares[k].mem
+        extra_count(&c.now, &shares[k], -1)
         c.now.gpus[i] &= ~shares[k].mask
         c.now.jobs[i] += 1
         if shares[k].own:
@@ -106,6 +109,7 @@ cdef void give_back(Cluster* c, int32_t p) noexcept nogil:
         c.used[i] &= ~pc.share.mask
     c.now.cpus[i] += pc.share.cpus
     c.now.mem[i] += pc.share.mem
+    extra_count(&c.now, &pc.share, 1)
     c.now.gpus[i] = c.all[i] & c.ok[i] & ~c.used[i]
     c.now.jobs[i] -= 1
     if c.now.jobs[i] == 0:

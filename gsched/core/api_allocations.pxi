@@ -2,7 +2,8 @@
 
 
 cdef class _Allocations(_Windows):
-    def allocate(self, key, nodes, end=0, *, adopt=False, gpu_milli=0, reservation=-1, owner=-1):
+    def allocate(self, key, nodes, end=0, *, adopt=False, gpu_milli=0, reservation=-1, owner=-1,
+                 extra=()):
         """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: never).
 
         ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
@@ -12,7 +13,8 @@ cdef class _Allocations(_Windows):
         cdef Cluster* c = &self.c
         cdef int64_t k, until
         cdef int i, n = 0
-        cdef int milli, g, resv, own, over = 0
+        cdef int milli, g, resv, own, more, over = 0
+        cdef int32_t row[EXTRAS]
         cdef Share* sh
         self._enter()
         k = _number(key, -FOREVER, FOREVER, "key")
@@ -22,33 +24,36 @@ cdef class _Allocations(_Windows):
         resv = self._resv(reservation)
         own = <int>_number(owner, -1, MAX_COUNT, "owner") + 1
         milli = <int>_number(gpu_milli, 0, MAX_PARTS, "gpu_milli")
+        more = self._counts(extra, row)
         if milli:
             self._share()
-        rows = [tuple(row) for row in nodes]
+        rows = [tuple(one) for one in nodes]
         if not rows or len(rows) > c.n:
             raise ValueError(f"an allocation on {len(rows)} nodes")
         try:
-            for row in rows:
-                if len(row) not in (4, 5, 6):
+            for one in rows:
+                if len(one) not in (4, 5, 6):
                     raise ValueError(
-                        f"{row!r} is not (node, cpus, mem_mb, gpu_mask[, tasks[, cores]])"
+                        f"{one!r} is not (node, cpus, mem_mb, gpu_mask[, tasks[, cores]])"
                     )
-                i = self._node(row[0])
+                i = self._node(one[0])
                 sh = &c.out[n]
                 sh.node = i
-                sh.cpus = <int32_t>_number(row[1], 0, MAX_COUNT, "CPUs")
-                sh.mem = _number(row[2], 0, <int64_t>1 << 50, "memory")
-                sh.mask = _mask(row[3], "GPU bitmap")
-                sh.tasks = <int32_t>_number(row[4], 0, MAX_COUNT, "tasks") if len(row) > 4 else 0
+                sh.cpus = <int32_t>_number(one[1], 0, MAX_COUNT, "CPUs")
+                sh.mem = _number(one[2], 0, <int64_t>1 << 50, "memory")
+                sh.mask = _mask(one[3], "GPU bitmap")
+                sh.tasks = <int32_t>_number(one[4], 0, MAX_COUNT, "tasks") if len(one) > 4 else 0
                 sh.cut = 0
-                if len(row) == 6 and c.dmap[i] and len(row[5]) == c.maps[c.dmap[i]].n:
+                if len(one) == 6 and c.dmap[i] and len(one[5]) == c.maps[c.dmap[i]].n:
                     sh.cut = 1
                     memset(sh.cores, 0, sizeof(sh.cores))
-                    for g in range(<int>len(row[5])):
-                        sh.cores[g] = <int16_t>_number(row[5][g], 0, 32767, "cores")
+                    for g in range(<int>len(one[5])):
+                        sh.cores[g] = <int16_t>_number(one[5][g], 0, 32767, "cores")
                 sh.gpus = gs_pop(sh.mask)
                 sh.milli = milli
                 sh.own = own
+                sh.more = more
+                memcpy(sh.extra, row, sizeof(row))
                 if milli and sh.gpus != 1:
                     raise ValueError(f"gpu_milli {milli} of GPUs {sh.mask:#x}: it is a share of one")
                 if c.mark[i]:
@@ -78,6 +83,8 @@ cdef class _Allocations(_Windows):
                         )
                     if sh.mem > c.now.mem[i]:
                         raise ValueError(f"{sh.mem} MB of node {i}: only {c.now.mem[i]} are free")
+                    if more and not row_holds(extra_row(c.now.extra, i), row):
+                        raise ValueError(f"node {i} has too little of {extra} free")
                 c.mark[i] = 1
                 n += 1
         finally:
@@ -147,6 +154,16 @@ cdef class _Allocations(_Windows):
         """The parts of one GPU that it holds on each node; 0 for whole GPUs or none."""
         self._enter()
         return self.c.pieces[self.c.allocs[self._alloc(key)].first].share.milli
+
+    def allocation_extra(self, key):
+        """(kind, count) of the counted resources that it holds on each node."""
+        cdef Share* sh
+        cdef int k
+        self._enter()
+        sh = &self.c.pieces[self.c.allocs[self._alloc(key)].first].share
+        if not sh.more:
+            return ()
+        return tuple([(k, sh.extra[k]) for k in range(EXTRAS) if sh.extra[k]])
 
     def allocation_owner(self, key):
         """Whose jobs alone may be on its nodes; -1 anybody's."""

@@ -171,9 +171,21 @@ cdef class _Nodes(_Cluster):
         c.n_maps += 1
         return c.n_maps - 1
 
+    cdef int _counts(self, object extra, int32_t* row) except -1:
+        """Counts by kind as a row; whether there are any. Room for such rows, at the first one."""
+        cdef int kind, more = 0
+        memset(row, 0, EXTRAS * sizeof(int32_t))
+        for number, count in extra:
+            kind = <int>_number(number, 0, EXTRAS - 1, "kind of a counted resource")
+            row[kind] = <int32_t>_number(count, 0, MAX_COUNT, "count of a resource")
+            more = more or row[kind] > 0
+        if more and extra_init(&self.c):
+            raise MemoryError
+        return more
+
     def set_node(self, node, *, cls=0, cpus, mem_mb, gpu_type_masks=(), gpu_ok_mask=None,
                  usable=True, partitions=0, features=0, weight=1, threads=1, gpu_parts=None,
-                 sockets=1, cores_per_socket=0, domains=(), near=()):
+                 sockets=1, cores_per_socket=0, domains=(), near=(), extra=()):
         """Describe a node; what runs on it stays allocated, also beyond its new size.
 
         cls: its link class (0: no GPUs); gpu_type_masks: (type, bitmap) pairs; gpu_ok_mask: the
@@ -189,8 +201,10 @@ cdef class _Nodes(_Cluster):
         cdef uint64_t parts[BIT_WORDS]
         cdef uint64_t feats[BIT_WORDS]
         cdef uint16_t pieces[MAX_GPUS]
+        cdef int32_t row[EXTRAS]
         self._enter()
         i = self._node(node)
+        self._counts(extra, row)
         self._pieces(gpu_parts, pieces)
         k = <int>_number(cls, 0, c.n_links - 1, "link class")
         n_cpus = <int>_number(cpus, 0, 1000000, "CPUs")
@@ -222,6 +236,11 @@ cdef class _Nodes(_Cluster):
                 changed = 1
                 c.shrunk = c.shrunk or c.now.frac[i] != 0
             memcpy(c.pieces_of + <size_t>i * MAX_GPUS, pieces, sizeof(pieces))
+        if c.extra != NULL and memcmp(extra_row(c.extra, i), row, sizeof(row)):
+            changed = 1
+            row_add(extra_row(c.now.extra, i), extra_row(c.extra, i), -1)
+            row_add(extra_row(c.now.extra, i), row, 1)
+            memcpy(extra_row(c.extra, i), row, sizeof(row))
         index_drop(c, &c.now, i)
         c.now.cpus[i] += n_cpus - c.cpus[i]
         c.now.mem[i] += mem - c.mem[i]

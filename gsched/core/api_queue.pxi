@@ -339,6 +339,7 @@ cdef class Core(_Plans):
         used = [0] * c.n
         jobs = [0] * c.n
         owners = [0] * c.n
+        rows = {}
         parts = [0] * c.n
         shares = {}
         live = 0
@@ -364,6 +365,8 @@ cdef class Core(_Plans):
                     assert not used[i] & mask, f"a GPU of node {i} is held twice"
                     used[i] |= mask
                 jobs[i] += 1
+                for b in range(EXTRAS if c.pieces[p].share.more else 0):
+                    rows[i, b] = rows.get((i, b), 0) + c.pieces[p].share.extra[b]
                 owners[i] = owners[i] or c.pieces[p].share.own
                 live += 1
                 p = c.pieces[p].next
@@ -379,6 +382,9 @@ cdef class Core(_Plans):
             assert mem[i] == c.now.mem[i], f"node {i} has {mem[i]} MB, not {c.now.mem[i]}"
             assert used[i] == c.used[i], f"node {i} has GPUs {used[i]:#x} used, not {c.used[i]:#x}"
             assert jobs[i] == c.now.jobs[i], f"node {i} has {jobs[i]} jobs, not {c.now.jobs[i]}"
+            for b in range(EXTRAS if c.extra != NULL else 0):
+                at = c.extra[i * EXTRAS + b] - rows.get((i, b), 0)
+                assert at == c.now.extra[i * EXTRAS + b], f"node {i} has {at} free of kind {b}"
             assert owners[i] == c.now.owner[i], f"node {i} is of {owners[i]}, not {c.now.owner[i]}"
             free_gpus = c.all[i] & c.ok[i] & ~c.used[i]
             assert free_gpus == c.now.gpus[i], f"node {i} has {free_gpus:#x} free"

@@ -110,7 +110,7 @@ cdef class _Requests(_Topology):
                 ntasks_per_core=0, ntasks_per_gpu=0, min_sockets=0, min_cores_per_socket=0,
                 min_threads=0, variants=(), switches=0, segment=0, contiguous=False,
                 spread=False, use_min_nodes=False, reservation=-1, ntasks_per_socket=0,
-                gpus_per_socket=0, gpu_binding=0, owner=-1):
+                gpus_per_socket=0, gpu_binding=0, owner=-1, extra=()):
         """The number of the request class with this content, one reference more.
 
         See _core.pyi for each field. Cost: constant, and a bitmap of nodes for each different
@@ -160,6 +160,7 @@ cdef class _Requests(_Topology):
         r.tpc = <int>_number(threads_per_core, 0, 1024, "threads_per_core")
         r.excl = 1 if exclusive else 0
         r.own = <int>_number(owner, -1, MAX_COUNT, "owner") + 1
+        r.more = self._counts(extra, r.extra)
         r.overcommit = 1 if overcommit else 0
         r.island = 1 if one_island else 0
         r.switches = <int>_number(switches, 0, MAX_COUNT, "switches")
@@ -215,6 +216,7 @@ cdef class _Requests(_Topology):
             r.gtype, r.tpc, r.excl, r.overcommit, r.island, r.milli, r.policy,
             r.kind, r.one_shared, layout, demands,
             r.switches, r.segment, r.contiguous, r.spread, r.few, r.resv, r.own,
+            tuple([r.extra[k] for k in range(EXTRAS)]) if r.more else (),
         )
         known = self._requests.get(key)
         if known is not None:
@@ -252,6 +254,14 @@ cdef class _Requests(_Topology):
         self._requests[key] = i
         self._request_keys[i] = key
         return i
+
+    def request_extra(self, req):
+        """Its `extra`."""
+        cdef Req* r
+        cdef int k
+        self._enter()
+        r = self._req(req)
+        return tuple([(k, r.extra[k]) for k in range(EXTRAS) if r.extra[k]])
 
     def request_owner(self, req):
         """Its `owner`."""

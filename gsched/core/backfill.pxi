@@ -71,6 +71,8 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
     memcpy(s.jobs, c.now.jobs, <size_t>c.n * sizeof(int32_t))
     memcpy(s.owner, c.now.owner, <size_t>c.n * sizeof(int32_t))
     memcpy(s.usable, c.now.usable, <size_t>c.n)
+    if s.extra != NULL:
+        memcpy(s.extra, c.now.extra, <size_t>c.n * EXTRAS * sizeof(int32_t))
     for p in range(c.pieces_used):
         if c.pieces[p].owner < 0 or end_of(&c.allocs[c.pieces[p].owner], now) > at:
             continue
@@ -78,6 +80,7 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
         i = sh.node
         s.cpus[i] += sh.cpus
         s.mem[i] += sh.mem
+        extra_count(s, sh, 1)
         if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
             s.gpus[i] |= sh.mask & c.all[i] & c.ok[i]
         s.jobs[i] -= 1
@@ -93,9 +96,12 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
             i = sh.node
             s.cpus[i] -= sh.cpus
             s.mem[i] -= sh.mem
-            s.jobs[i] += 1
-            if sh.own:
+            extra_count(s, sh, -1)
+            if s.jobs[i] == 0:
                 s.owner[i] = sh.own
+            elif s.owner[i] != sh.own:
+                s.owner[i] = NOBODY
+            s.jobs[i] += 1
             if sh.milli:
                 share_take(c, s, i, sh.mask, sh.milli)
                 continue
@@ -229,6 +235,8 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
         while j >= 0:
             if h.at <= c.cons[j].at < h.until:
                 c.cons[j].mem -= sh.mem
+                if sh.more:
+                    row_add(c.cons[j].extra, sh.extra, -1)
                 if same_domain(c.cons[j].domain, domain_of(c, r.resv)):
                     c.cons[j].cpus -= sh.cpus
                     con_less(&c.cons[j], sh)
@@ -249,6 +257,10 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
         con.domain = domain_of(c, r.resv)
         con.cpus = 0 if sh.own else <int32_t>cpus - sh.cpus
         con.mem = c.then.mem[sh.node] - sh.mem
+        if c.then.extra != NULL:
+            memcpy(con.extra, extra_row(c.then.extra, sh.node), sizeof(con.extra))
+            if sh.more:
+                row_add(con.extra, sh.extra, -1)
         con.free = free_
         # Where windows keep GPUs, those of a planned job are kept by themselves: a number would
         # count the ones that only some jobs may use.

@@ -9,7 +9,7 @@ cdef struct End:
 cdef void book_free(Book* b) noexcept nogil:
     cdef int k
     free(b.segs); free(b.head); free(b.stamp); free(b.at); free(b.list); free(b.early); free(b.grown)
-    free(b.users); free(b.any); free(b.old); free(b.shares)
+    free(b.extra); free(b.users); free(b.any); free(b.old); free(b.shares)
     if b.bases != NULL:
         for k in range(BASES):
             firsts_free(&b.bases[k].firsts)
@@ -26,8 +26,34 @@ cdef int32_t seg_new(Book* b) noexcept nogil:
     """A new segment's number; -1 without memory."""
     if grow(<void**>&b.segs, &b.segs_cap, b.n_segs + 1, sizeof(Seg)):
         return -1
+    if b.more and grow(<void**>&b.extra, &b.extra_cap, (<int64_t>b.n_segs + 1) * EXTRAS,
+                       sizeof(int32_t)):
+        return -1
     b.n_segs += 1
     return b.n_segs - 1
+
+
+cdef inline void seg_like(Book* b, int32_t k, int32_t other) noexcept nogil:
+    """Segment k becomes what another one is."""
+    b.segs[k] = b.segs[other]
+    if b.more:
+        memcpy(extra_row(b.extra, k), extra_row(b.extra, other), EXTRAS * sizeof(int32_t))
+
+
+cdef void rows_least(Book* b, int i, int64_t at, int64_t until, int32_t* row) noexcept nogil:
+    """The counted resources that line i has throughout [at, until)."""
+    cdef int32_t k = b.head[i]
+    cdef int32_t* o
+    cdef int j
+    while b.segs[k].next >= 0 and b.segs[b.segs[k].next].at <= at:
+        k = b.segs[k].next
+    memcpy(row, extra_row(b.extra, k), EXTRAS * sizeof(int32_t))
+    k = b.segs[k].next
+    while k >= 0 and b.segs[k].at < until:
+        o = extra_row(b.extra, k)
+        for j in range(EXTRAS):
+            row[j] = imin(row[j], o[j])
+        k = b.segs[k].next
 
 
 cdef int32_t seg_cut(Book* b, int i, int64_t at) noexcept nogil:
@@ -41,7 +67,7 @@ cdef int32_t seg_cut(Book* b, int i, int64_t at) noexcept nogil:
     fresh = seg_new(b)
     if fresh < 0:
         return -1
-    b.segs[fresh] = b.segs[k]
+    seg_like(b, fresh, k)
     b.segs[fresh].at = at
     b.segs[k].next = fresh
     return fresh
@@ -67,6 +93,8 @@ cdef int line_take(Book* b, int line, Share* sh, int32_t cpus, int64_t at, int64
     while k >= 0 and b.segs[k].at < until:
         b.segs[k].cpus -= cpus
         b.segs[k].mem -= sh.mem
+        if sh.more and b.more:
+            row_add(extra_row(b.extra, k), sh.extra, -1)
         b.segs[k].gpus &= ~sh.mask
         if planned:
             b.segs[k].kept |= sh.mask
@@ -125,6 +153,8 @@ cdef void line_give(Book* b, int line, Share* sh, int32_t cpus, int64_t at,
         if b.segs[s].at >= at:
             b.segs[s].cpus += cpus
             b.segs[s].mem += sh.mem
+            if sh.more and b.more:
+                row_add(extra_row(b.extra, s), sh.extra, 1)
             b.segs[s].gpus |= sh.mask
             b.segs[s].kept &= ~sh.mask
             b.segs[s].jobs -= 1
@@ -139,6 +169,7 @@ cdef int book_keep(Cluster* c) noexcept nogil:
     cdef Share* sh
     cdef Seg sum_
     cdef int32_t slot
+    cdef int32_t row[EXTRAS]
     cdef int64_t limit
     cdef int k, j, ok
     for k in range(c.n_sorted):
@@ -170,6 +201,9 @@ cdef int book_keep(Cluster* c) noexcept nogil:
                     or sh.mask & ~sum_.gpus
                     or ((c.reqs[h.req].excl or c.reqs[h.req].own) and sum_.jobs)):
                 ok = 0
+            if sh.more and b.more:
+                rows_least(b, line_of(c, &c.reqs[h.req], sh.node), h.at, h.until, row)
+                ok = ok and row_holds(row, sh.extra)
         if ok:
             c.q_old[slot] = k
             if book_lift(c, slot, 0):
@@ -233,8 +267,14 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
         b.sky[k].made = 0
     b.slot = lmax(b.step, (b.window + SLOTS - 1) // SLOTS)
     b.n_slots = <int>((b.window + b.slot - 1) // b.slot)
+    b.more = c.extra != NULL
     if grow(<void**>&b.segs, &b.segs_cap, <int64_t>c.n + c.pieces_live, sizeof(Seg)):
         return -1
+    if b.more:
+        if grow(<void**>&b.extra, &b.extra_cap, (<int64_t>c.n + c.pieces_live) * EXTRAS,
+                sizeof(int32_t)):
+            return -1
+        memcpy(b.extra, c.now.extra, <size_t>c.n * EXTRAS * sizeof(int32_t))
     for i in range(c.n):
         b.head[i] = i
         b.clock += 1
@@ -290,12 +330,14 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
             sh = &c.pieces[ends[m].piece].share
             if b.segs[last].at != ends[m].at:
                 k = seg_new(b)
-                b.segs[k] = b.segs[last]
+                seg_like(b, k, last)
                 b.segs[k].at = ends[m].at
                 b.segs[last].next = k
                 last = k
             b.segs[last].cpus += book_cpus(sh)
             b.segs[last].mem += sh.mem
+            if sh.more:
+                row_add(extra_row(b.extra, last), sh.extra, 1)
             b.segs[last].jobs -= 1
             if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
                 b.segs[last].gpus |= sh.mask & c.all[i] & c.ok[i]
@@ -363,6 +405,8 @@ cdef int64_t node_start(Cluster* c, Req* r, int i, int64_t at, int64_t duration,
         j = k
         while True:
             if not seg_fit(c, r, i, &sum_, need_t, need_g, &f):
+                break
+            if r.more and b.more and not row_holds(extra_row(b.extra, j), r.extra):
                 break
             j = b.segs[j].next
             if j < 0 or b.segs[j].at >= until_of(c, r.resv, t, t + duration):

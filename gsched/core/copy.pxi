@@ -43,6 +43,7 @@ cdef int state_copy(Cluster* c, State* d, State* s) noexcept nogil:
     bad |= dup(<void**>&o.took, <int64_t>c.n * MAX_GPUS, <int64_t>c.n * MAX_GPUS, sizeof(uint16_t))
     bad |= dup(<void**>&o.jobs, c.n, c.n, sizeof(int32_t))
     bad |= dup(<void**>&o.owner, c.n, c.n, sizeof(int32_t))
+    bad |= dup(<void**>&o.extra, <int64_t>c.n * EXTRAS, <int64_t>c.n * EXTRAS, sizeof(int32_t))
     bad |= dup(<void**>&o.usable, c.n, c.n, 1)
     bad |= dup(<void**>&o.nfree, c.n, c.n, 1)
     bad |= dup(<void**>&o.nisland, c.n, c.n, 1)
@@ -232,6 +233,7 @@ cdef int nodes_copy(Cluster* c) noexcept nogil:
     bad |= dup(<void**>&c.all, n, n, sizeof(uint64_t))
     bad |= dup(<void**>&c.ok, n, n, sizeof(uint64_t))
     bad |= dup(<void**>&c.used, n, n, sizeof(uint64_t))
+    bad |= dup(<void**>&c.extra, n * EXTRAS, n * EXTRAS, sizeof(int32_t))
     bad |= dup(<void**>&c.pieces_of, n * MAX_GPUS, n * MAX_GPUS, sizeof(uint16_t))
     bad |= dup(<void**>&c.parts, n * BIT_WORDS, n * BIT_WORDS, sizeof(uint64_t))
     bad |= dup(<void**>&c.feats, n * BIT_WORDS, n * BIT_WORDS, sizeof(uint64_t))
@@ -306,6 +308,8 @@ cdef int cluster_copy(Cluster* d, Cluster* s) noexcept nogil:
         d.then.took = <uint16_t*>calloc(<size_t>d.n * MAX_GPUS, sizeof(uint16_t))
         if d.then.took == NULL:
             bad = -1
+    if s.then.extra != NULL and not bad and extra_init(d):
+        bad = -1
     if s.then.room != NULL and not bad:
         d.then.room = <int32_t*>calloc(GRID * (<size_t>d.topo.n_units + 1), sizeof(int32_t))
         if d.then.room == NULL:

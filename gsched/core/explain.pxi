@@ -12,6 +12,7 @@ cdef enum:
     W_GPUS_TOTAL
     W_ISLAND_TOTAL
     W_NEAR_TOTAL
+    W_GRES_TOTAL
     # not now
     W_STATE
     W_BUSY
@@ -20,6 +21,7 @@ cdef enum:
     W_GPUS
     W_ISLAND
     W_NEAR
+    W_GRES
     W_RESERVED
     W_WINDOW
     WHYS
@@ -112,7 +114,7 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
     cdef Fit f
     cdef int64_t cpus
     cdef uint64_t free_
-    cdef int no_cpus, no_mem, no_type, no_gpus, no_island
+    cdef int no_cpus, no_mem, no_type, no_gpus, no_island, no_more
     if fl.partition >= 0 and not has_bit(c.parts + <size_t>i * BIT_WORDS, fl.partition):
         return 1 << W_PARTITION
     if c.mark[i]:
@@ -123,9 +125,11 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
         return 1 << W_LAYOUT
     lacks(c, r, need, i, c.cpus[i], c.mem[i], c.all[i],
           &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
-    if no_cpus or no_mem or no_type or no_gpus or no_island:
+    no_more = r.more and not row_holds(extra_row(c.extra, i), r.extra)
+    if no_cpus or no_mem or no_type or no_gpus or no_island or no_more:
         return (no_cpus << W_CPUS_TOTAL | no_mem << W_MEMORY_TOTAL | no_type << W_GPU_TYPE
-                | no_gpus << W_GPUS_TOTAL | no_island << W_ISLAND_TOTAL)
+                | no_gpus << W_GPUS_TOTAL | no_island << W_ISLAND_TOTAL
+                | no_more << W_GRES_TOTAL)
     if near_lacks(c, NULL, r, need, i, c.cpus[i], c.mem[i], c.all[i]):
         return 1 << W_NEAR_TOTAL
     if not s.usable[i]:
@@ -134,9 +138,10 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
           &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
     if (r.excl and s.jobs[i]) or not owner_fits(s, r, i):
         return 1 << W_BUSY
-    if no_cpus or no_mem or no_gpus or no_island:
+    no_more = not extra_fits(s, r, i)
+    if no_cpus or no_mem or no_gpus or no_island or no_more:
         return (no_cpus << W_CPUS | no_mem << W_MEMORY | no_gpus << W_GPUS
-                | no_island << W_ISLAND)
+                | no_island << W_ISLAND | no_more << W_GRES)
     if near_lacks(c, s, r, need, i, s.cpus[i], s.mem[i], pool(c, s, r, i)):
         return 1 << W_NEAR
     if c.w_on:

@@ -94,7 +94,7 @@ cdef int fit_counts(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) no
     cdef uint64_t mask = 0
     cdef int gfree = 0, k, hit = 0
     cdef Con* con
-    if (r.excl and s.jobs[i]) or not owner_fits(s, r, i):
+    if (r.excl and s.jobs[i]) or not owner_fits(s, r, i) or not extra_fits(s, r, i):
         return 0
     if r.gpu:
         mask = pool(c, s, r, i)
@@ -114,8 +114,8 @@ cdef int fit_counts(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) no
     while k >= 0:
         con = &c.cons[k]
         if con.at < end:
-            if r.own:
-                # Nobody would be left beside it.
+            if r.own or (r.more and not row_holds(con.extra, r.extra)):
+                # Nobody would be left beside it, or too little of what is counted.
                 c.cut = 1
                 return 0
             hit = 1
@@ -151,6 +151,12 @@ cdef int fit_planned(Cluster* c, State* s, Req* r, int i, int64_t end, uint64_t 
     """The same beside what the conservative plan keeps on node i until `end`."""
     cdef Seg sum_
     cdef int64_t t = o.t, g = o.g
+    cdef int32_t row[EXTRAS]
+    if r.more and c.book.more:
+        rows_least(&c.book, line_of(c, r, i), c.book.now, end, row)
+        if not row_holds(row, r.extra):
+            c.cut = 1
+            return 0
     seg_window(&c.book, line_of(c, r, i), c.book.now, end, &sum_)
     mask &= ~sum_.kept
     if ((r.excl or r.own) and sum_.jobs) or not fit_in(
@@ -192,6 +198,9 @@ cdef void share_out(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t, int6
     o.cut = 0
     o.milli = r.milli
     o.own = r.own
+    o.more = r.more
+    if r.more:
+        memcpy(o.extra, r.extra, sizeof(o.extra))
     if r.milli:
         o.mask = best_share(c, s, r, i, f.mask, o.cpus)
     elif r.excl:

@@ -61,6 +61,9 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
         if not seg_fit(c, r, i, &sum_, 0, 0, &f):
             return 0
         plan_state(c, s, i, &sum_)
+        plan_rows(c, s, r, i, at, until)
+        if not extra_fits(s, r, i):
+            return 0
         if r.rare != NULL and not near_fit(c, s, r, i, &f):
             return 0
         t_in += f.t
@@ -84,6 +87,9 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
             if not seg_fit(c, r, i, &sum_, need_t, need_g, &f):
                 continue
             plan_state(c, s, i, &sum_)
+            plan_rows(c, s, r, i, at, until)
+            if not extra_fits(s, r, i):
+                continue
             if r.rare != NULL and not near_fit(c, s, r, i, &f):
                 continue
             if f.t < need_t or f.g < need_g:
@@ -142,6 +148,13 @@ cdef inline void plan_state(Cluster* c, State* s, int i, Seg* g) noexcept nogil:
     s.frac[i] = 0
     s.jobs[i] = g.jobs
     s.owner[i] = 0
+
+
+cdef inline void plan_rows(Cluster* c, State* s, Req* r, int i, int64_t at,
+                           int64_t until) noexcept nogil:
+    """The counted resources of a node throughout [at, until), where somebody asks for them."""
+    if r.more and c.book.more:
+        rows_least(&c.book, line_of(c, r, i), at, until, extra_row(s.extra, i))
 
 
 cdef inline void latest_down(int64_t* a, int n) noexcept nogil:

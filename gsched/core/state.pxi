@@ -32,6 +32,7 @@ cdef void state_free(State* s) noexcept nogil:
     free(s.took)
     free(s.jobs)
     free(s.owner)
+    free(s.extra)
     free(s.usable)
     free(s.nfree)
     free(s.nisland)
@@ -247,6 +248,8 @@ cdef void empty_state(Cluster* c, int all_up) noexcept nogil:
         s.usable[i] = 1 if all_up else c.now.usable[i]
     if s.took != NULL:
         memset(s.took, 0, <size_t>c.n * MAX_GPUS * sizeof(uint16_t))
+    if s.extra != NULL:
+        memcpy(s.extra, c.extra, <size_t>c.n * EXTRAS * sizeof(int32_t))
     index_build(c, s)
     c.then_is = c.version if all_up else 0
 
@@ -285,7 +288,7 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     map_free(&c.q_by_key)
     free(c.cls); free(c.layout); free(c.cpus); free(c.threads); free(c.mem); free(c.weight)
     free(c.sockets); free(c.per_socket); free(c.dmap); free(c.maps); free(c.dom_used)
-    free(c.pieces_of); free(c.all); free(c.ok); free(c.used); free(c.parts); free(c.feats)
+    free(c.pieces_of); free(c.extra); free(c.all); free(c.ok); free(c.used); free(c.parts); free(c.feats)
     free(c.rank); free(c.node_of); free(c.links); free(c.layouts); free(c.mixed)
     free(c.pieces); free(c.allocs); free(c.filters); free(c.reqs); free(c.out)
     free(c.cand); free(c.cand_t); free(c.cand_g); free(c.mark)

@@ -57,6 +57,7 @@ cdef void state_at(Cluster* c, Req* r, int64_t now, int64_t at, int64_t duration
             continue
         seg_window(&c.book, line, at, until, &sum_)
         plan_state(c, &c.then, i, &sum_)
+        plan_rows(c, &c.then, r, i, at, until)
     # What windows leave is in the lines of time already.
     c.w_on = W_OFF
     index_build(c, &c.then)

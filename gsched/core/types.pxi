@@ -3,6 +3,10 @@
 # Bitmaps are over ranks (nodes ordered by weight, then number), so the lowest bit of a bitmap is
 # the node that Slurm's weights prefer. Arrays are by node number.
 
+cdef enum:
+    EXTRAS = 8             # kinds of counted resources
+    NOBODY = -1
+
 cdef struct State:
     int32_t* cpus            # free CPUs; negative after a node shrank under its jobs
     int64_t* mem             # free MB; likewise
@@ -10,7 +14,9 @@ cdef struct State:
     uint64_t* frac           # GPUs of which shares are taken
     uint16_t* took           # [node * MAX_GPUS + GPU] parts taken; NULL: no shares are asked for
     int32_t* jobs            # shares on the node
-    int32_t* owner           # whose jobs alone may be on the node (Share.own); 0: anybody's
+    int32_t* extra           # [node * EXTRAS + kind] free counted resources; NULL: there are none
+    int32_t* owner           # whose jobs alone may be on the node (Share.own); 0: anybody's;
+                             # NOBODY: different ones' that come after each other
     uint8_t* usable
     uint8_t* nfree           # bucket of the node: free GPUs; 255: in none
     uint8_t* nisland         #                     largest free island
@@ -31,6 +37,8 @@ cdef struct Share:
     int32_t milli            # > 0: so many parts of the one GPU of mask; 0: all of the mask
     int32_t own              # > 0: nobody but this owner has jobs on the node meanwhile
     int32_t cut              # the cores are chosen
+    int32_t more             # it takes counted resources
+    int32_t extra[EXTRAS]    # how many of each kind
     int16_t cores[MAX_DOMS]  # by domain, where its node has several
 
 cdef struct Piece:
@@ -97,6 +105,8 @@ cdef struct Req:
     int gtotal
     int gtype                # -1 any
     int excl
+    int more                 # it wants counted resources of each node
+    int32_t extra[EXTRAS]    # how many of each kind
     int own                  # > 0: on nodes without jobs of anybody but this owner
     int overcommit
     int island
@@ -157,6 +167,7 @@ cdef struct Con:
     int32_t room             # strict 2: the parts of that GPU that are left at that time
     int32_t kind             # and their kind
     int32_t domain           # whose jobs draw on the same resources, see windows.pxi
+    int32_t extra[EXTRAS]    # counted resources that are left at that time
     uint64_t mask
     uint64_t free            # GPUs wholly free at that time, but for shares started or kept since
 
@@ -249,6 +260,9 @@ cdef struct Book:
     Seg* segs
     int64_t segs_cap
     int32_t n_segs
+    int more                 # there are counted resources
+    int32_t* extra           # [segment * EXTRAS + kind] of them free
+    int64_t extra_cap
     int64_t lines            # nodes, and behind them windows
     int32_t* head            # per node, and per window for those that run in it
     int64_t* stamp           # likewise: changes with its segments
@@ -303,6 +317,7 @@ cdef struct Cluster:
     uint64_t* all            # its GPUs
     uint64_t* ok             # the healthy ones
     uint64_t* used           # allocated
+    int32_t* extra           # [node * EXTRAS + kind] counted resources; NULL: there are none
     uint16_t* pieces_of      # [node * MAX_GPUS + GPU] parts of a GPU, and their kind << KIND_AT; NULL:
                              # thousandths everywhere
     int shrunk               # jobs may hold more parts of a GPU than it has by now

@@ -322,7 +322,7 @@ cdef int windows_open(Cluster* c) noexcept nogil:
             j = seg_new(b)
             if j < 0:
                 return -1
-            b.segs[j] = b.segs[k]
+            seg_like(b, j, k)
             b.segs[j].cpus = x.cpus
             b.segs[j].next = -1
             if last < 0:

@@ -449,8 +449,11 @@ def _gpus(key: str) -> Callable[[Edit, str], None]:
         if others and share:
             raise BadValue(message("ESLURM_INVALID_GRES"))
         changes: dict[str, Any] = {field: 0 if share else count}
+        counted = asked.counted if asked is not None else ()
+        if counted and field != "gpus_per_node":
+            raise BadValue(message("ESLURM_INVALID_GRES"))
         if share or field == "gpus_per_node":
-            changes |= {"share": share, "share_count": count if share else 0}
+            changes |= {"share": share, "share_count": count if share else 0, "counted": counted}
         elif shape.share and count:
             raise BadValue(message("ESLURM_INVALID_GRES"))
         if not others or count:
@@ -458,7 +461,7 @@ def _gpus(key: str) -> Callable[[Edit, str], None]:
         if cpus:
             changes |= {"cpus_per_task": cpus, "cpus_per_task_set": True}
         tres = {name: text for name, text in spec.tres.items() if name not in (scope, "gres")}
-        if count and asked is not None:
+        if (count or counted) and asked is not None:
             tres[scope] = asked.shown
             if key == "gres":
                 tres["gres"] = asked.shown

@@ -450,9 +450,12 @@ class Ledger:
             parts = self.parts[name]
             completing = 0
             shared: list[NodeAlloc] = []
+            counted: dict[str, int] = {}
             for job_id, index in parts.items():
                 job = self.jobs[job_id]
                 completing += job.finished
+                for resource, _, count in job.spec.shape.counted:
+                    counted[resource] = counted.get(resource, 0) + count
                 if job.alloc[index].shares:
                     shared.append(job.alloc[index])
             if len(parts) != live.jobs:
@@ -469,6 +472,7 @@ class Ledger:
                 last_heard=int(live.last_heard),
                 last_busy=live.last_busy,
                 parts=gpushare.used(shared) if shared else {},
+                counted=counted,
             )
         self._use_dirty.clear()
 

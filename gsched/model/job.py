@@ -75,6 +75,8 @@ class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
     #: uid whose jobs alone may be on its nodes, where that is wanted (--exclusive=user, or a
     #: partition with ExclusiveUser); the controller puts it in; -1 it does not matter
     owner: int = -1
+    #: (name, type, count) of other generic resources of each node: Slurm's --gres=dongle:2
+    counted: tuple[tuple[str, str, int], ...] = ()
 
 
 class JobSpec(msgspec.Struct, array_like=True, gc=False):

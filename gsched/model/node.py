@@ -87,6 +87,8 @@ class NodeUse(msgspec.Struct, array_like=True, gc=False):
     last_busy: int = 0
     #: bit of a GPU that is in parts -> how many of them are held
     parts: dict[int, int] = {}
+    #: other resources that are held, by name
+    counted: dict[str, int] = {}
 
 
 class StartEstimates(msgspec.Struct, array_like=True, gc=False):

@@ -121,6 +121,8 @@ class Place(msgspec.Struct):
     #: the GPU type, the parts of a GPU (shard:2) and the features that are asked for; "" none
     gpu_type: str = ""
     share: str = ""
+    #: other resources of each node: "dongle:2,nic:mlx:1"
+    gres: str = ""
     features: str = ""
     #: GPUs wanted in all, and free ones of that type on nodes in use
     gpus_wanted: int = 0

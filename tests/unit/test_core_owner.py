@@ -71,6 +71,20 @@ def test_it_waits_for_nodes_without_jobs_of_others(plan_jobs: int) -> None:
     assert [start.key for start in plan.starts] == [2, 6]
 
 
+def test_nobody_joins_between_two_owners() -> None:
+    """Ann's job ends at 50; then the node is Ben's. Ann's next one does not fit in before that, and
+    waits for Ben's to end."""
+    core = cluster(1)
+    core.allocate(1, [(0, 1, 0, 1)], 50, owner=ANN)
+    core.queue_add(2, core.request(owner=BEN, partition=0), 5, 1, 100)
+    core.queue_add(3, core.request(owner=ANN), 4, 2, 60)
+    plan = core.schedule(0)
+    assert plan.starts == []
+    assert {one.key: one.at for one in plan.reservations} == {2: 50, 3: 150}
+    core.queue_add(4, core.request(owner=ANN), 3, 3, 50)
+    assert core.earliest(core.request(owner=ANN), 0, 50) == 150
+
+
 @st.composite
 def owned(draw: st.DrawFn, n_nodes: int, *, joint: bool = True) -> dict[str, Any]:
     out = draw(requests(n_nodes, joint=joint))

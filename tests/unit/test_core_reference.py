@@ -330,6 +330,7 @@ def passes(
     *,
     conservative: bool,
     requests: Callable[..., st.SearchStrategy[dict[str, Any]]] = requests,
+    nodes: Callable[[], st.SearchStrategy[dict[str, Any]]] = nodes,
     prepare: Callable[[st.DataObject, Both, int], None] | None = None,
 ) -> None:
     cluster = data.draw(st.lists(nodes(), min_size=1, max_size=5))
