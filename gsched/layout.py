@@ -101,6 +101,7 @@ class _Plan:
             self._here(index, part, held[index] if index < len(held) else None)
             for index, part in enumerate(job.alloc)
         ]
+        self.counts_memory = any("MEMORY" in item for item in config.select_type_parameters)
         self.how = self._distribution()
         self.bind = self._gpu_bind()
         own_cpus = spec.cpus_per_task or tres_per_task(spec.tres_per_task).get("cpu", 0)
@@ -347,16 +348,15 @@ class _Plan:
         spec, part = self.spec, node.alloc
         if free and not (self.exact or node.idle or spec.overlap):
             return 0
-        memory = self._least_memory(part)
         mem_mb = node.mem_mb if free and not spec.overlap else part.mem_mb
-        if memory > mem_mb:
+        if self._least_memory(part) > mem_mb:
             return 0
         cpus = node.cpus if free else part.cpus
         room = cpus // self.cpus_per_task
         if spec.overcommit:
             # One CPU is enough for all of them.
             room = _MANY if cpus else 0
-        elif spec.mem_per_cpu and spec.mem_per_node is None:
+        elif self.counts_memory and spec.mem_per_cpu and spec.mem_per_node is None:
             room = min(room, mem_mb // (spec.mem_per_cpu * self.cpus_per_task))
         gpus = self._gpus_at(node, free=free).bit_count()
         if self.gpus.none or part.shares:
@@ -430,10 +430,13 @@ class _Plan:
         for node, mine, count in zip(chosen, tasks, gpus, strict=True):
             bits = lowest(node.gpus, count)
             cpus, ids = self._cpus_of(node, len(mine))
-            # --mem-per-cpu counts the CPUs asked for, not all that it gets.
-            counted = cpus if spec.mem_per_cpu is None else len(mine) * self.cpus_per_task
-            memory = self._memory_of(node.alloc, counted, bits)
-            if memory > (node.alloc.mem_mb if spec.overlap else node.mem_mb):
+            memory = self._memory_of(node.alloc, cpus, bits)
+            there = node.alloc.mem_mb if spec.overlap else node.mem_mb
+            if spec.mem_per_cpu:
+                # Needed for the CPUs that tasks ask for; the others get what there is.
+                needed = spec.mem_per_cpu * min(len(mine) * self.cpus_per_task, cpus)
+                memory = max(needed, min(memory, there))
+            if self.counts_memory and memory > there:
                 raise Busy
             share = NodeAlloc(node.alloc.node, cpus, len(mine), memory, bits)
             share.cpu_ids = ids
@@ -479,7 +482,9 @@ class _Plan:
         return ids.bit_count(), ids
 
     def _least_memory(self, part: NodeAlloc) -> int:
-        """MB that a step with one task needs on a node."""
+        """MB that a step with one task needs on a node; 0 where memory is nothing to be given."""
+        if not self.counts_memory:
+            return 0
         if self.exact or self.spec.mem_per_cpu:
             return self._memory_of(part, self.cpus_per_task, 0)
         return self._memory_of(part, 0, 0)

@@ -313,13 +313,10 @@ def _salloc(job: Job, config: Config) -> dict[str, str]:
         ("SLURM_CPUS_PER_GPU", shape.cpus_per_gpu),
         ("SLURM_CPUS_PER_TASK", shape.cpus_per_task if shape.cpus_per_task_set else 0),
         ("SLURM_OVERCOMMIT", int(shape.overcommit)),
-        # Only what an option said: no defaults here.
-        ("SLURM_MEM_PER_NODE", shape.mem_per_node),
-        ("SLURM_MEM_PER_CPU", shape.mem_per_cpu),
-        ("SLURM_MEM_PER_GPU", shape.mem_per_gpu),
     ):
         if value:
             found[name] = str(value)
+    found |= _memory_asked(job, config)
     if spec.distribution:
         how = parse_distribution(spec.distribution)
         found["SLURM_DISTRIBUTION"] = how.text
@@ -327,3 +324,15 @@ def _salloc(job: Job, config: Config) -> dict[str, str]:
             found["SLURM_DIST_PLANESIZE"] = str(how.plane)
     found |= gpus_asked(job)
     return found
+
+
+def _memory_asked(job: Job, config: Config) -> dict[str, str]:
+    """What an option said of memory: not what the cluster gives to jobs that say nothing."""
+    shape = job.spec.shape
+    default = config.def_mem(job.partition)
+    given = {"cpu": shape.mem_per_cpu, "node": shape.mem_per_node, "gpu": shape.mem_per_gpu}
+    if given["gpu"] == config.def_mem_gpu(job.partition):
+        del given["gpu"]
+    if default is not None and given[default[0]] == default[1]:
+        del given[default[0]]
+    return {f"SLURM_MEM_PER_{kind.upper()}": str(size) for kind, size in given.items() if size}

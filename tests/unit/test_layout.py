@@ -246,7 +246,7 @@ def shares(planned: Planned) -> list[tuple[str, int, int, int]]:
 
 def test_shares_of_transcript_038() -> None:
     where = job(3, 1, gpus=2)
-    inherited = {"min_nodes": 2, "ntasks": 4, "gpus_per_node": 2}
+    inherited = {"min_nodes": 2, "ntasks": 4, "gpus_per_node": 2, "mem_per_cpu": 2000}
     whole = [("node1", 3, 6000, 2), ("node2", 1, 2000, 2)]
     assert shares(plan(where, **inherited)) == whole
     assert shares(plan(where, **{**inherited, "ntasks": 1})) == whole[:1]
@@ -255,11 +255,12 @@ def test_shares_of_transcript_038() -> None:
     assert shares(per_task) == whole
     assert per_task.task_gpus == [[1], [1]]
     exact = {"min_nodes": 1, "ntasks": 1, "exact": True, "gpus_total": 1, "gpus_set": True}
+    exact["mem_per_cpu"] = 2000
     first = plan(where, **exact)
     assert shares(first) == [("node1", 1, 2000, 1)]
     held = [first.nodes[0].alloc, NodeAlloc("node2", 0, 0, 0)]
     assert shares(plan(where, held, **exact)) == [("node2", 1, 2000, 1)]
-    assert shares(plan(where, ntasks=8, overcommit=True, min_nodes=2, gpus_per_node=2)) == whole
+    assert shares(plan(where, **{**inherited, "ntasks": 8}, overcommit=True)) == whole
     assert (
         shares(plan(where, **{**inherited, "min_nodes": 1, "ntasks": 1}, relative=1)) == whole[1:]
     )
@@ -418,6 +419,14 @@ def test_gpus_that_the_job_has_not() -> None:
     assert shares(plan(job(3), min_nodes=1, ntasks=1, no_gpus=True))[0][3] == 0
 
 
+def test_memory_that_is_nothing_to_be_given() -> None:
+    setup = config("SelectTypeParameters=CR_Core")
+    where = job(4, mem_per_node=4000)
+    spec = StepSpec(job_id=291, ntasks=1, exact=True, mem_per_node=99_000)
+    held = [plan_step(spec, where, [], setup).nodes[0].alloc]
+    assert nodes_of(plan_step(spec, where, held, setup)) == ["1"]
+
+
 def test_memory_that_the_job_has_not() -> None:
     memory = "error: Unable to create step for job 291: Memory required by task is not available"
     for options, sentence in (
@@ -428,8 +437,11 @@ def test_memory_that_the_job_has_not() -> None:
         with pytest.raises(StepRefused) as caught:
             plan(job(4), min_nodes=1, **options)
         assert str(caught.value) == sentence
-    # Counted are the CPUs that tasks ask for, not all that the step gets.
-    assert shares(plan(job(3), min_nodes=1, ntasks=1, mem_per_cpu=3000)) == [("node1", 3, 3000, 0)]
+    # Needed for the CPUs that tasks ask for; the others get what there is.
+    assert shares(plan(job(3), min_nodes=1, ntasks=1, mem_per_cpu=3000)) == [("node1", 3, 6000, 0)]
+    # More tasks than CPUs take no more memory than the CPUs stand for.
+    many = plan(job(3, 1), min_nodes=2, ntasks=8, mem_per_cpu=2000, overcommit=True)
+    assert shares(many) == [("node1", 3, 6000, 0), ("node2", 1, 2000, 0)]
 
 
 # ---- CPUs of tasks ------------------------------------------------------------------------------

@@ -156,7 +156,8 @@ def test_shell_of_salloc(golden: Path) -> None:
         "salloc -N2 --gres=gpu:1 -t 5 bash -c 'env | grep ",
     )
     where = step_job(184, 1, "s", 1, 1, gpus=1, name="interactive")
-    where.spec.shape = Shape(min_nodes=2, gpus_per_node=1)
+    # The controller has put in DefMemPerCPU.
+    where.spec.shape = Shape(min_nodes=2, gpus_per_node=1, mem_per_cpu=2000)
     where.spec.tres = {"per_node": "gres/gpu:1", "gres": "gpu:1"}
     found = salloc_environment(where, CONFIG)
     # "SLURM" is what the recording looked for.
