@@ -54,7 +54,7 @@ def core_extensions() -> list[Extension]:
 #: what the Python commands run to move a step's input and output
 CLIENT = "cli/client"
 COMMANDS = (
-    *("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct"),
+    *("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "sstat"),
     *("srun", "salloc", "sattach", "sbcast", "gsched-mover"),
 )
 PROGRAMS = [f"build/bin/{name}" for name in COMMANDS]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from gsched_cli.columns import Column
 from gsched_cli.text import duration, megabytes, timestamp
 
 if TYPE_CHECKING:
@@ -186,15 +187,6 @@ def exit_text(wstatus: int) -> str:
     return f"{wstatus >> 8}:{wstatus & 0x7F}"
 
 
-class Column(NamedTuple):
-    """One field that can be asked for."""
-
-    name: str
-    #: characters; negative: left justified
-    width: int
-    read: Callable[[Row], str]
-
-
 def _both(job: Callable[[Row], str], step: Callable[[Row, AcctStep], str]) -> Callable[[Row], str]:
     return lambda row: job(row) if row.step is None else step(row, row.step)
 
@@ -319,7 +311,7 @@ _USAGE_READ = {
 }
 
 
-def _usage_columns() -> list[Column]:
+def _usage_columns() -> list[Column[Row]]:
     return [
         Column(f"TRESUsage{name}", _USAGE_WIDTH.get(name, 14), _USAGE_READ.get(name, _nothing))
         for name in _USAGE
@@ -327,7 +319,7 @@ def _usage_columns() -> list[Column]:
 
 
 #: In Slurm's order: a name may be cut short to any beginning, the first that fits is meant.
-COLUMNS: list[Column] = [
+COLUMNS: list[Column[Row]] = [
     Column("Account", 10, lambda r: r.job.account),
     Column("AdminComment", 15, _job(lambda r: r.job.admin_comment)),
     Column("AllocCPUS", 10, lambda r: str(r.cpus)),
@@ -476,77 +468,6 @@ LONG = (
     "tresusageinmin,tresusageinminnode,tresusageinmintask,tresusageintot,tresusageoutmax,"
     "tresusageoutmaxnode,tresusageoutmaxtask,tresusageoutave,tresusageouttot"
 )
-
-
-class Shown(NamedTuple):
-    """A column as asked for."""
-
-    column: Column
-    width: int
-
-
-class BadField(Exception):
-    """No column has that name; the text is the name as given."""
-
-
-def parse_format(text: str) -> list[Shown]:
-    """Reads a --format list (`name[%[-]width]`, separated by commas). Raises BadField."""
-    shown: list[Shown] = []
-    for item in text.split(","):
-        name, percent, size = item.strip().partition("%")
-        if not name:
-            continue
-        if name.lower() == "all":
-            shown += [Shown(column, column.width) for column in COLUMNS]
-            continue
-        low = name.lower()
-        column = next((one for one in COLUMNS if one.name.lower() == low), None) or next(
-            (one for one in COLUMNS if one.name.lower().startswith(low)), None
-        )
-        if column is None:
-            raise BadField(name)
-        shown.append(Shown(column, _width(size) if percent else column.width))
-    return shown
-
-
-def _width(text: str) -> int:
-    """As C's atoi has it: what is no number is 0."""
-    sign = -1 if text.startswith("-") else 1
-    digits = text.lstrip("-")
-    count = 0
-    while count < min(len(digits), 6) and digits[count] in "0123456789":
-        count += 1
-    return sign * int(digits[:count] or "0")
-
-
-def heading(shown: list[Shown]) -> str:
-    """The two lines above a table."""
-    names = "".join(_pad(one.column.name[: abs(one.width)], one.width) + " " for one in shown)
-    lines = "".join("-" * abs(one.width) + " " for one in shown)
-    return f"{names}\n{lines}\n"
-
-
-def line(shown: list[Shown], row: Row) -> str:
-    """A row as a line of a table: what does not fit is cut, its last character a +."""
-    cells = []
-    for one in shown:
-        text = one.column.read(row)
-        size = abs(one.width)
-        if len(text) > size:
-            text = text[: size - 1] + "+" if size else ""
-        cells.append(_pad(text, one.width) + " ")
-    return "".join(cells) + "\n"
-
-
-def _pad(text: str, width: int) -> str:
-    return text.ljust(-width) if width < 0 else text.rjust(width)
-
-
-def help_names() -> str:
-    """--helpformat: all names in four columns."""
-    names = [column.name for column in COLUMNS]
-    rows = [names[at : at + 4] for at in range(0, len(names), 4)]
-    return "".join(" ".join(f"{name:<19}" for name in row) + "\n" for row in rows)
 
 
 def expand_pattern(job: AcctJob, text: str) -> str:

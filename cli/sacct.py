@@ -10,17 +10,9 @@ import msgspec
 from gsched.model.acct import AcctJob
 from gsched.wire.messages import AcctQuery, AcctRows, BlobQuery
 from gsched_cli import getopt_long
+from gsched_cli.columns import BadField, Shown, delimited, parse_format, table
 from gsched_cli.common import Reader, Streams, command_main
-from gsched_cli.fields_sacct import (
-    BadField,
-    Look,
-    Row,
-    Shown,
-    expand_pattern,
-    heading,
-    line,
-    parse_format,
-)
+from gsched_cli.fields_sacct import COLUMNS, Look, Row, expand_pattern
 from gsched_cli.sacct_options import NAME, Wanted, read_options
 from gsched_cli.stop import Stop, asking
 
@@ -35,7 +27,7 @@ def run(
     """The command; returns its exit code."""
     try:
         wanted = read_options(argv, env, streams, reader)
-        shown = parse_format(wanted.format)
+        shown = parse_format(wanted.format, COLUMNS)
         jobs = load(wanted, reader)
         if wanted.blob:
             _blobs(wanted.blob, jobs, streams, reader)
@@ -126,7 +118,7 @@ def _tasks(job: AcctJob) -> list[AcctJob]:
 
 def _report(
     wanted: Wanted,
-    shown: list[Shown],
+    shown: list[Shown[Row]],
     jobs: Iterable[AcctJob],
     env: Mapping[str, str],
     streams: Streams,
@@ -142,18 +134,13 @@ def _report(
         window=(query.start, query.end) if wanted.truncate else None,
         bitstr_len=int(length) if length.isascii() and length.isdigit() else BITSTR_LEN,
     )
-    out = streams.stdout
     rows = (row for job in jobs for row in _rows(wanted, query, job, look))
-    if not wanted.parsable:
-        if wanted.header:
-            out.write(heading(shown))
-        out.writelines(line(shown, row) for row in rows)
-        return
-    end = f"{wanted.delimiter}\n" if wanted.parsable == "p" else "\n"
-    if wanted.header:
-        out.write(wanted.delimiter.join(one.column.name for one in shown) + end)
-    for row in rows:
-        out.write(wanted.delimiter.join(one.column.read(row) for one in shown) + end)
+    if wanted.parsable:
+        last = wanted.parsable == "p"
+        lines = delimited(shown, rows, wanted.header, wanted.delimiter, last=last)
+    else:
+        lines = table(shown, rows, wanted.header)
+    streams.stdout.writelines(lines)
 
 
 def _rows(wanted: Wanted, query: AcctQuery, job: AcctJob, look: Look) -> Iterable[Row]:

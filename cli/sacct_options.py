@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from gsched.model.states import JobState
 from gsched.wire.messages import AcctQuery
 from gsched_cli import getopt_long
+from gsched_cli.columns import help_names
 from gsched_cli.common import Reader, Streams, error, version_line
-from gsched_cli.fields_sacct import BRIEF, DEFAULT, LONG, help_names
+from gsched_cli.fields_sacct import BRIEF, COLUMNS, DEFAULT, LONG
 from gsched_cli.getopt_long import Arg
 from gsched_cli.sacct_help import HELP, USAGE
 from gsched_cli.stop import Stop
@@ -228,7 +229,7 @@ def _information(key: str, streams: Streams) -> None:
     elif key == "usage":
         out.write(USAGE)
     elif key == "e":
-        out.write(help_names())
+        out.write(help_names(COLUMNS))
     elif key == "helpstate":
         out.write("\n".join(STATES) + "\n")
     elif key == "helpreason":
