@@ -126,6 +126,8 @@ void life_kill(struct step *t, const char *cause, bool at_once)
     t->record.state = "ending";
     control_publish(&t->control, &t->record, NULL);
     const char *text = reason_text(cause, at_once);
+    if (t->spec.tasks && t->spec.io_index != 0)
+        text = NULL; /* once for a step is enough: its first node says it, as with Slurm */
     if (text && !t->record.ended && life_note(t, NULL, text) && t->helper) {
         t->phase = ANNOUNCING;
         t->next_at = now_ms() + MESSAGE_WAIT_MS;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -213,6 +214,27 @@ def test_a_kill_is_told_on_the_error_output(
     line = rf"\*\*\* STEP 7\.0 ON gpu01 CANCELLED AT \S+{re.escape(words or '')} \*\*\*\n"
     assert re.fullmatch(STAMP + line if words else "", client.err[3].decode())
     assert client.err[4] == b""
+
+
+def test_only_the_first_node_of_a_step_tells_of_its_kill(start: Start) -> None:
+    """Measured with Slurm 22.05: scancel of a step on two nodes."""
+    with contextlib.closing(Client(nodes=2)) as pair:
+        steps = [
+            start(
+                "",
+                *tasks(1, "echo up; exec sleep 300", first=i, total=2),
+                *pair.records(i),
+                label=f"STEP 7.0 ON gpu0{i + 1}",
+                out="",
+            )
+            for i in range(2)
+        ]
+        pair.until(lambda: len(pair.out) == 2)
+        for step in steps:
+            step.tell("kill cancelled")
+            assert step.finish().wstatus == 15
+        pair.finish()
+        assert b"STEP 7.0 ON gpu01 CANCELLED" in pair.err[0] and not pair.err[1]
 
 
 def test_time_limit_of_a_step(start: Start, client: Client) -> None:
