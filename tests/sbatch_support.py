@@ -49,6 +49,16 @@ PartitionName=gpu Nodes=node[1-4] Default=YES MaxTime=7-00:00:00 DefaultTime=01:
 PartitionName=debug Nodes=node1 MaxTime=00:30:00 DefaultTime=00:10:00
 """
 
+#: their values vary from run to run; that they are there does not
+VARYING = {
+    *("SLURM_CONF", "SLURM_JOBID", "SLURM_JOB_END_TIME", "SLURM_JOB_GID", "SLURM_JOB_ID"),
+    *("SLURM_JOB_SLUID", "SLURM_JOB_START_TIME", "SLURM_JOB_UID", "SLURM_JOB_USER"),
+    *("SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST", "SLURM_TASK_PID", "SLURM_ARRAY_JOB_ID"),
+    *("HOME", "HOSTNAME", "LOGNAME", "PATH", "PWD", "USER"),
+}
+#: put there by the recording shell, not by Slurm
+OF_THE_RECORDER = {"MYVAR", "TERM", "SHLVL", "LANG", "OLDPWD", "SHELL", "_"}
+
 CONFIG = parse_config({"slurm.conf": SLURM_CONF})
 
 

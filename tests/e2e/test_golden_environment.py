@@ -9,17 +9,7 @@ from pathlib import Path
 
 import pytest
 from e2e_support import LocalCluster
-from sbatch_support import Step, plain_sbatch, read_transcript
-
-#: their values vary from run to run; that they are there does not
-VARYING = {
-    *("SLURM_CONF", "SLURM_JOBID", "SLURM_JOB_END_TIME", "SLURM_JOB_GID", "SLURM_JOB_ID"),
-    *("SLURM_JOB_SLUID", "SLURM_JOB_START_TIME", "SLURM_JOB_UID", "SLURM_JOB_USER"),
-    *("SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST", "SLURM_TASK_PID", "SLURM_ARRAY_JOB_ID"),
-    *("HOME", "HOSTNAME", "LOGNAME", "PATH", "PWD", "USER"),
-}
-#: put there by the recording shell, not by Slurm
-OF_THE_RECORDER = {"MYVAR", "TERM", "SHLVL", "LANG", "OLDPWD", "SHELL", "_"}
+from sbatch_support import OF_THE_RECORDER, VARYING, Step, plain_sbatch, read_transcript
 
 #: (transcript, arguments) -> why it differs here
 KNOWN: dict[tuple[str, str], str] = {
