@@ -63,6 +63,9 @@ def accrue_time(view: JobView, now: float) -> int:
     job = view.job
     if job.held is not Hold.NONE or not 0 < job.eligible_time <= now:
         return 0
+    if not view.batch and job.start_time and job.start_time <= job.submit_time:
+        # It has started in the moment in which it came.
+        return 0
     return 0 if view.reason.startswith("Dependency") else job.eligible_time
 
 
@@ -101,8 +104,8 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
             ),
             F("K", ("ArrayTaskId",), "ARRAY_TASK_ID", lambda v: v.task_text, _array_task_key),
             F("", ("AssocId",), "ASSOC_ID", lambda v: "0"),
-            F("", ("BatchFlag",), "BATCH_FLAG", lambda v: "1"),
-            F("B", ("BatchHost",), "EXEC_HOST", lambda v: v.batch_host or "n/a"),
+            F("", ("BatchFlag",), "BATCH_FLAG", lambda v: str(int(v.batch))),
+            F("B", ("BatchHost",), "EXEC_HOST", lambda v: v.exec_host or "n/a"),
             F("", ("BoardsPerNode",), "BOARDS_PER_NODE", lambda v: "N/A"),
             F("", ("BurstBuffer",), "BURST_BUFFER", lambda v: or_null(v.job.spec.burst_buffer)),
             F("", ("BurstBufferState",), "BURST_BUFFER_STATE", lambda v: ""),
@@ -282,7 +285,7 @@ def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[Jo
             F("T", ("State",), "STATE", lambda v: v.state),
             F("t", ("StateCompact",), "ST", lambda v: v.state_compact),
             F("", ("StdErr",), "STDERR", lambda v: or_null(v.std_err)),
-            F("", ("StdIn",), "STDIN", lambda v: v.std_in),
+            F("", ("StdIn",), "STDIN", lambda v: v.std_in if v.batch else or_null("")),
             F("", ("StdOut",), "STDOUT", lambda v: v.std_out),
             F(
                 "V",

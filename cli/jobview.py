@@ -455,9 +455,21 @@ class JobView:
 
     @property
     def command(self) -> str:
-        """The script and its arguments; "" where the script has no file."""
+        """The script and its arguments, or what srun and salloc run; "" where that has no file."""
         spec = self.job.spec
+        if spec.interactive:
+            return spec.command
         return " ".join((spec.command, *spec.args)) if spec.command else ""
+
+    @property
+    def batch(self) -> bool:
+        """Has a script; srun and salloc have none."""
+        return not self.job.spec.interactive
+
+    @property
+    def exec_host(self) -> str:
+        """Where the script runs, or srun and salloc; "" not yet known."""
+        return self.batch_host if self.batch else self.job.spec.alloc_node
 
     @property
     def std_in(self) -> str:

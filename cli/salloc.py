@@ -123,6 +123,7 @@ def _job_specs(
             spec.name = _name(options, env, command)
         spec.interactive = NAME
         spec.immediate = options.immediate
+        spec.command = command[0] if command else ""
         complete(spec, options, argv, cwd, env, process, NAME)
         specs.append(spec)
         if not options.quiet:

@@ -40,8 +40,8 @@ def job_lines(view: JobView, env: Mapping[str, str], now: float, detail: int) ->
         f"QOS={or_null(spec.qos)}",
         f"JobState={view.state} Reason={view.reason.replace(' ', '_')} "
         f"Dependency={or_null(view.dependency)}",
-        f"Requeue={requeue} Restarts={job.restarts} BatchFlag=1 Reboot={int(spec.reboot)} "
-        f"ExitCode={view.exit_text}",
+        f"Requeue={requeue} Restarts={job.restarts} BatchFlag={int(view.batch)} "
+        f"Reboot={int(spec.reboot)} ExitCode={view.exit_text}",
     ]
     if detail:
         lines.append(f"DerivedExitCode={exit_text(job.derived_wstatus)}")
@@ -92,7 +92,8 @@ def job_lines(view: JobView, env: Mapping[str, str], now: float, detail: int) ->
     ):
         if text:
             lines.append(f"{name}={text}")
-    lines += [f"StdErr={view.std_err}", f"StdIn={view.std_in}", f"StdOut={view.std_out}"]
+    if view.batch:
+        lines += [f"StdErr={view.std_err}", f"StdIn={view.std_in}", f"StdOut={view.std_out}"]
     if spec.switches:
         lines.append(f"Switches={spec.switches}@{duration(spec.switch_wait)}")
     if spec.spread:

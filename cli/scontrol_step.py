@@ -57,7 +57,7 @@ def _named(view: StepView, match: re.Match[str]) -> bool:
 def _lines(view: StepView, env: Mapping[str, str], now: float) -> list[str]:
     step = view.step
     limit = duration(view.time_limit) if view.time_limit else "UNLIMITED"
-    layout = f" Dist={step.layout or 'Unknown'}" if step is not None else ""
+    layout = f" Dist={step.layout.title() or 'Unknown'}" if step is not None else ""
     return [
         f"StepId={view.id_text} UserId={view.job.uid} "
         f"StartTime={timestamp(view.start, env, now)} TimeLimit={limit}",

@@ -6,7 +6,7 @@ import msgspec
 
 from gsched.gres import by_type
 from gsched.hostlist import compress
-from gsched.model import Hold, Job, JobState, NodeAlloc, Shape
+from gsched.model import Hold, Job, JobSpec, JobState, NodeAlloc, Shape
 from gsched.model.acct import TOGETHER, AcctJob, AcctStep, AcctSteps
 
 #: ends that say nothing about the script: the job's own exit code is 0:0
@@ -88,9 +88,11 @@ def row(job: Job, cluster: str, now: int, *, contain: bool = False, reason: str 
         nodes=compress(part.node for part in alloc) if alloc else "",
         exclusive={1: "NODE", 2: "USER", 3: "MCS"}.get(shape.exclusive, "NO"),
         oversubscribe="YES" if shape.oversubscribe else "NO",
-        std_in=spec.std_in or "/dev/null",
-        std_out=spec.std_out or ("slurm-%A_%a.out" if job.array_job_id else "slurm-%j.out"),
-        std_err=spec.std_err,
+        std_in=_file(spec, spec.std_in, "/dev/null"),
+        std_out=_file(
+            spec, spec.std_out, "slurm-%A_%a.out" if job.array_job_id else "slurm-%j.out"
+        ),
+        std_err=_file(spec, spec.std_err, ""),
         submit_line=spec.submit_line,
         work_dir=spec.work_dir,
     )
@@ -173,6 +175,11 @@ def stripped(found: AcctJob | AcctSteps) -> AcctJob | AcctSteps:
             short(step)
     short(copy)
     return copy
+
+
+def _file(spec: JobSpec, text: str, default: str) -> str:
+    """A file of the script's; srun and salloc have none."""
+    return "" if spec.interactive else text or default
 
 
 # ---- state -----------------------------------------------------------------------------------

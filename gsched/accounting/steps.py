@@ -39,7 +39,7 @@ def step_row(step: Step, now: int) -> AcctStep:
         step.usage.system_ms,
         step.usage.max_rss_kb if measured else -1,
         step.max_rss_node if measured else "",
-        step.layout,
+        step.layout.title(),
         step.submit_line,
         step.cancelled_by if step.state == StepState.CANCELLED else -1,
         step.max_rss_task if measured else 0,

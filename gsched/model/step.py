@@ -226,7 +226,7 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     #: ended while it ran. Both put in by the controller
     gpu_types: dict[str, int] = {}
     suspended_s: int = 0
-    #: "host:pid" of the client that asked for it; "" not known
+    #: "host:pid" of the client that asked for it (pid 0: not known); "" not known
     srun: str = ""
 
     @property

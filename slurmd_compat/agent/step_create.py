@@ -219,6 +219,7 @@ class JobSteps:
             cwd=spec.cwd,
             layout=planned.layout,
             time_limit=limit,
+            srun=f"{spec.client_host}:0" if spec.client_host else "",
         )
         record = LeadRecord(
             key,

@@ -151,3 +151,30 @@ def test_time_of_a_suspended_job_stands_still() -> None:
     reader.step_list.append(late)
     out, _, _ = invoke(squeue, ["-s", "70.0,70.1", "-h", "-o", "%M"], reader)
     assert out == "3:18\n1:40\n"
+
+
+def test_jobs_of_srun_and_salloc_have_no_script() -> None:
+    """Transcript 032, jobs 183 and 184."""
+    reader = cluster()
+    one = reader.job_list[1]
+    one.spec.command, one.spec.args = "bash", ("-c", "env | sort")
+    one.spec.alloc_node, one.submit_time, one.eligible_time = "login1", T244 + 4, T244 + 4
+    out, _, _ = invoke(scontrol, ["show", "job", "72"], reader)
+    lines = out.splitlines()
+    assert "   Command=bash" in lines and "   AccrueTime=Unknown" in lines
+    assert any("BatchFlag=0" in text for text in lines)
+    assert not any("Std" in text for text in lines)
+    assert "   BatchHost=node1" in lines
+    out, _, _ = invoke(squeue, ["-h", "-j", "72", "-o", "%o|%B"], reader)
+    assert out == "bash|login1\n"
+    out, _, _ = invoke(squeue, ["-h", "-j", "72", "-O", "batchflag:2,stdin:7"], reader)
+    assert out == "0 (null) \n"
+
+
+def test_accounting_of_jobs_without_a_script() -> None:
+    from gsched.accounting.rows import row
+
+    one = cluster().job_list[1]
+    found = row(one, "peer", NOW)
+    assert found.steps == []
+    assert (found.std_in, found.std_out, found.std_err) == ("", "", "")
