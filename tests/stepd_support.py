@@ -199,6 +199,8 @@ FLAGS = os.environ.get("GSCHED_STEPD_CFLAGS", "")
 
 ALL = 0xFFFFFFFF
 FREE = 64 << 10
+#: what the supervisor grants beyond it once some input has come: it holds four times as much
+MORE = 192 << 10
 
 
 class Client:

@@ -73,19 +73,19 @@ static void finish(struct feeds *f, struct feed *d)
 static void push(struct feeds *f, struct feed *d)
 {
     while (d->fd >= 0 && d->used) {
-        size_t part = CREDIT - d->head < d->used ? CREDIT - d->head : d->used;
+        size_t part = HELD - d->head < d->used ? HELD - d->head : d->used;
         ssize_t n = pass(d, d->ring + d->head, part);
         if (n < 0)
             forget(f, d);
         if (n <= 0)
             break;
-        d->head = (d->head + (size_t)n) % CREDIT;
+        d->head = (d->head + (size_t)n) % HELD;
         d->used -= (size_t)n;
         d->owed += (uint32_t)n;
     }
     while (d->fd >= 0 && !d->used && d->at < f->end) {
-        size_t head = d->at % CREDIT, part = f->end - d->at;
-        ssize_t n = pass(d, f->ring + head, part < CREDIT - head ? part : CREDIT - head);
+        size_t head = d->at % HELD, part = f->end - d->at;
+        ssize_t n = pass(d, f->ring + head, part < HELD - head ? part : HELD - head);
         if (n < 0)
             forget(f, d);
         if (n <= 0)
@@ -118,12 +118,15 @@ static int take_for_all(struct feeds *f, const unsigned char *data, size_t n)
         return 0; /* after its end: nothing */
     if (!n)
         f->eof = true;
-    if (n > CREDIT - (f->end - f->base))
+    if (!f->fed)
+        f->owed += HELD - CREDIT;
+    f->fed = true;
+    if (n > HELD - (f->end - f->base))
         return -1;
-    if (n && !f->ring && !(f->ring = malloc(CREDIT)))
+    if (n && !f->ring && !(f->ring = malloc(HELD)))
         return -1;
     while (n) {
-        size_t head = f->end % CREDIT, part = n < CREDIT - head ? n : CREDIT - head;
+        size_t head = f->end % HELD, part = n < HELD - head ? n : HELD - head;
         memcpy(f->ring + head, data, part);
         f->end += part;
         data += part;
@@ -150,6 +153,9 @@ int feeds_take(struct feeds *f, struct wire *from, uint32_t task, const unsigned
     if (!d)
         return 0; /* not here, or it reads from elsewhere */
     d->from = from;
+    if (!d->fed)
+        d->owed += HELD - CREDIT;
+    d->fed = true;
     if (d->fd < 0 || d->eof) {
         d->owed += (uint32_t)n; /* nobody reads it: gone at once */
         return 0;
@@ -157,13 +163,13 @@ int feeds_take(struct feeds *f, struct wire *from, uint32_t task, const unsigned
     if (!n) {
         d->eof = true;
     } else {
-        if (n > CREDIT - d->used)
+        if (n > HELD - d->used)
             return -1;
-        if (!d->ring && !(d->ring = malloc(CREDIT)))
+        if (!d->ring && !(d->ring = malloc(HELD)))
             return -1;
         for (size_t left = n; left;) {
-            size_t tail = (d->head + d->used) % CREDIT;
-            size_t part = left < CREDIT - tail ? left : CREDIT - tail;
+            size_t tail = (d->head + d->used) % HELD;
+            size_t part = left < HELD - tail ? left : HELD - tail;
             memcpy(d->ring + tail, data, part);
             d->used += part;
             data += part;

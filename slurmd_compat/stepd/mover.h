@@ -11,6 +11,7 @@
 #define OUT_SPARE 4096 /* kept for short messages: credit, ends */
 #define IN_BYTES (64u << 10)
 #define CREDIT (64u << 10) /* bytes of input that a client may send unasked */
+#define HELD (256u << 10)  /* that are held at most: it is told so once it has sent some */
 
 /* wire.c: the data connection */
 struct blob { /* a message that is too large for the buffer */
@@ -67,6 +68,7 @@ struct feed {
     uint32_t task;
     int fd; /* -1: nobody reads (any more) */
     bool terminal, waits, eof;
+    bool fed;            /* some has come for it alone */
     unsigned char *ring; /* what has been sent to it alone; NULL: nothing */
     size_t head, used;
     uint64_t at;       /* how far it is in what is for all */
@@ -80,7 +82,7 @@ struct feeds {
     int epoll; /* those that wait for room in a pipe */
     unsigned char *ring;
     uint64_t base, end; /* of the bytes for all that are still held */
-    bool eof;
+    bool eof, fed;
     uint32_t owed;
     struct wire *from;
 };

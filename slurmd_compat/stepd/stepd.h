@@ -165,7 +165,7 @@ struct record { /* what has happened so far; each is also one line of the status
     char text[TEXT_MAX + 16];
     int64_t utime_us, stime_us, maxrss_kb, elapsed_ms;
 };
-struct task {          /* a task, and what has become of it */
+struct task {     /* a task, and what has become of it */
     pid_t pid;    /* kept after its end, for the record */
     pid_t epilog; /* 0: not (or no more) there */
     bool started, exited, ended;

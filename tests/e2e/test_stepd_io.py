@@ -17,6 +17,7 @@ import pytest
 from stepd_support import (
     ALL,
     FREE,
+    MORE,
     Client,
     Records,
     Start,
@@ -53,7 +54,7 @@ def test_input_to_all_tasks(start: Start, client: Client) -> None:
     client.finish()
     digest = hashlib.sha256(data).hexdigest()
     assert [bytes(client.out[i]) for i in range(3)] == [f"{digest}  -\n".encode()] * 3
-    assert client.credit[ALL] == len(data)
+    assert client.credit[ALL] == MORE + len(data)
 
 
 def test_input_to_one_task(start: Start, client: Client) -> None:
@@ -69,7 +70,7 @@ def test_input_to_one_task(start: Start, client: Client) -> None:
         assert client.out[i].decode() == f"/dev/null\n{empty}  -\n"
     kind, digest = client.out[1].decode().splitlines()
     assert kind.startswith("pipe:") and digest.split()[0] == hashlib.sha256(data).hexdigest()
-    assert client.credit[1] == len(data)
+    assert client.credit[1] == MORE + len(data)
 
 
 def test_no_input(start: Start, client: Client) -> None:
@@ -87,9 +88,9 @@ def test_who_does_not_read_gets_no_more_than_was_free(start: Start, client: Clie
     pipe = 64 << 10
     client.until(lambda: client.credit[ALL] > 0)
     time.sleep(0.2)
-    assert client.credit[ALL] <= pipe  # what its pipe holds
+    assert client.credit[ALL] <= MORE + pipe  # what its pipe holds
     (step.out / "go").touch()
-    client.until(lambda: client.credit[ALL] == FREE)
+    client.until(lambda: client.credit[ALL] == MORE + FREE)
     client.feed(ALL, b"")
     assert step.finish().wstatus == 0
     client.finish()
@@ -99,7 +100,7 @@ def test_who_does_not_read_gets_no_more_than_was_free(start: Start, client: Clie
 def test_a_client_that_sends_more_than_it_may_is_dropped(start: Start, client: Client) -> None:
     step = begin(start, client, tasks(1, "exec sleep 300"))
     client.until(lambda: client.connections)
-    for _ in range(4):
+    for _ in range(8):
         client.say(0, b"I", struct.pack(">I", 0) + b"x" * FREE)
     client.finish()
     step.tell("kill9 silent")
@@ -455,7 +456,7 @@ def test_a_follower_of_one_task_that_feeds_it(
     assert follower.out == {1: b"got two\n"}
     assert client.out == {0: b"got one\n", 1: b"got two\n"}
     assert status.tasks[1].wstatus == 0
-    assert follower.credit[1] == 4 and client.credit[0] == 4
+    assert follower.credit[1] == client.credit[0] == MORE + 4
 
 
 def test_a_follower_that_only_looks_cannot_feed(
