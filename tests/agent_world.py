@@ -447,6 +447,7 @@ class World:
         ]
         for task in sorted(tasks):
             self.task_ends(task, wstatus, step)
+        self.advance(25, mail=False)
 
     def obey(self) -> None:
         """Supervisors that were told to end their tasks do."""
@@ -455,6 +456,7 @@ class World:
                 hard = any(at_once for _, at_once in supervisor.killed)
                 for task in list(supervisor.tasks):
                     self.task_ends(task, 9 if hard else 15, key.step)
+        self.advance(25, mail=False)
 
     def script_ends(self, wstatus: int = 0) -> None:
         name = self.names[0]

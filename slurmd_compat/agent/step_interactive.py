@@ -66,11 +66,14 @@ class InteractiveJob:
         """The job runs: the client is called, and for srun the step is made."""
         self._steps.clients.call(self.client)
         job = self.jobs.job
+        nodes = [p.node for c in self.jobs.components for p in c.alloc]
+        ready = f"Nodes {compress(list(dict.fromkeys(nodes)))} are ready for job"
         if self._salloc:
-            nodes = [p.node for c in self.jobs.components for p in c.alloc]
             self._say(f"Granted job allocation {job.id}")
-            self._say(f"Nodes {compress(list(dict.fromkeys(nodes)))} are ready for job")
+            self._say(ready)
             self._give()
+        elif self.wire.step is not None and self.wire.step.verbose:
+            self._say(ready)
         if self.wire.step is not None:
             self._begin_step(now)
         elif self.wire.no_shell:

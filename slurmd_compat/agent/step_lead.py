@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gsched.environment import repeats
 from gsched.model import Job
 from gsched.model.job import Usage
 from gsched.model.step import COPY_STEPS, Step, StepState
@@ -28,8 +29,9 @@ from slurmd_compat.agent.step_words import (
     StepKey,
 )
 
-#: ms for which ends of tasks are gathered into one line
-TEXT_MS = 30
+#: ms for which ends of tasks are gathered into one line; what the tasks and their supervisor have
+#: said last goes other ways, and is on the client's screen by then
+TEXT_MS = 20
 #: ms between repeated words to a node that has not answered: the first, and the most
 REPEAT_MS = 1_000
 REPEAT_MAX_MS = 10_000
@@ -147,8 +149,24 @@ class Lead(Spoken):
 
     # -- launching
 
+    def _say_launch(self) -> None:
+        """What srun -v says of its nodes."""
+        step = self.step
+        names = ",".join(f"`{share.node}'" for share in step.nodes)
+        counts = repeats(share.alloc.cpus for share in step.nodes)
+        counts = ",".join(c if "(" in c else f"{c}(x1)" for c in counts.split(","))
+        self.say(f"jobid {step.job_id}: nodes({len(step.nodes)}):{names}, cpu counts: {counts}")
+        self.say(f"CpuBindType={self.record.spec.cpu_bind or '(null type)'}")
+        for share in step.nodes:
+            tasks = step_text.ranges(share.tasks)
+            self.say(
+                f"launching {self.name} on host {share.node}, {len(share.tasks)} tasks: {tasks}"
+            )
+
     def launch(self, now: int) -> None:
         """To all its nodes; its record (`put`) comes before."""
+        if self.record.spec.verbose and self.counted:
+            self._say_launch()
         for index, share in enumerate(self.step.nodes):
             if share.node == self.node:
                 share_key = self.share_key(index)
@@ -219,7 +237,13 @@ class Lead(Spoken):
             self._emit(SendMail(self.key.job_id, self.key.attempt, node, known))
 
     def task_started(self, index: int, task: int, now: int) -> None:
-        self.places[index].started.add(task)
+        started = self.places[index].started
+        if task in started:
+            return
+        started.add(task)
+        share = self.step.nodes[index]
+        if self.record.spec.verbose and len(started) == len(share.tasks):
+            self.say(f"Node {share.node}, {len(started)} tasks started")
 
     def task_ended(self, index: int, end: TaskEnd, now: int) -> None:
         if end.task in self.ends or self.over:
@@ -231,25 +255,29 @@ class Lead(Spoken):
                 self._flush_at = now + TEXT_MS
         if self._first_end < 0:
             self._first_end = now
-        if len(self.ends) >= self.step.ntasks or self._node_done(index):
-            self.flush(now)
 
-    def _node_done(self, index: int) -> bool:
-        return all(task in self.ends for task in self.step.nodes[index].tasks)
+    def _unsaid(self) -> bool:
+        """Whether there is something to say of ends."""
+        return self.record.spec.verbose > 0 or any(end.wstatus for _, end in self._pending)
 
     def flush(self, now: int) -> None:
         """Says how tasks have ended."""
+        unsaid = self._unsaid()
         pending, self._pending, self._flush_at = self._pending, [], -1
-        bad = [end.task for _, end in pending if end.wstatus]
-        if not bad:
+        if not unsaid:
             return
+        bad = [end.task for _, end in pending if end.wstatus]
         if not self._mute and self.counted:
             by_node: dict[int, list[TaskEnd]] = {}
             for index, end in pending:
                 by_node.setdefault(index, []).append(end)
             for index, ends in by_node.items():
-                for line in step_text.task_ends(self.step.nodes[index].node, ends):
+                node = self.step.nodes[index].node
+                named = self.name if self.record.spec.verbose else ""
+                for line in step_text.task_ends(node, ends, named):
                     self.say(line)
+        if not bad:
+            return
         self.record.said = [*self.record.said, *bad]
         if not self._all_ended():
             self.put()
@@ -268,7 +296,6 @@ class Lead(Spoken):
         place.over = True
         place.error = error
         place.repeat_at = -1
-        self.flush(now)
         mine = [self.ends[task] for task in self.step.nodes[index].tasks if task in self.ends]
         self.record.over = [*self.record.over, index]
         self.record.ends = [*self.record.ends, *mine]
@@ -283,6 +310,9 @@ class Lead(Spoken):
         if not last and self.step.nodes[index].node != self.node:
             self.put()
         if last:
+            if self._pending and self._unsaid() and not self._mute:
+                # The end follows the words about it (tick).
+                return
             self._end(now)
         elif error and not self.stopping and not self.record.spec.no_kill:
             self.abort("node", KILL, now)
@@ -441,6 +471,9 @@ class Lead(Spoken):
             return
         if 0 <= self._flush_at <= now:
             self.flush(now)
+            if all(place.over for place in self.places):
+                self._end(now)
+                return
         if 0 <= self._limit_at() <= now:
             self.abort("timeout", 0, now)
         if 0 <= self._wait_at() <= now:

@@ -83,8 +83,9 @@ def ended(wstatus: int, cause: str) -> str:
     return f"Exited with exit code {code}" if code else ""
 
 
-def task_ends(node: str, ends: Iterable[TaskEnd]) -> list[str]:
-    """One line for each way in which tasks of a node have ended, by their first task."""
+def task_ends(node: str, ends: Iterable[TaskEnd], step: str = "") -> list[str]:
+    """One line for each way in which tasks of a node have ended, by their first task. With the
+    name of the step also what srun -v says of them."""
     groups: dict[tuple[int, str], list[int]] = {}
     for end in ends:
         how = end.cause if end.cause == "oom" else ""
@@ -92,6 +93,13 @@ def task_ends(node: str, ends: Iterable[TaskEnd]) -> list[str]:
     lines = []
     for (wstatus, cause), numbers in sorted(groups.items(), key=lambda item: min(item[1])):
         words = ended(wstatus, cause)
+        if step:
+            count = f"{len(numbers)} task{'' if len(numbers) == 1 else 's'}"
+            lines.append(
+                f"Received task exit notification for {count} of {step} (status=0x{wstatus:04x})."
+            )
+        if step and not words:
+            lines.append(f"{node}: {tasks(numbers)}: Completed")
         if words:
             lines.append(f"error: {node}: {tasks(numbers)}: {words}")
     return lines

@@ -79,6 +79,7 @@ def test_ends_by_signal(wstatus: int, words: str, code: int, forced: bool) -> No
     client = world.create(1, ntasks=2)
     world.task_ends(0, wstatus)
     world.task_ends(1, wstatus)
+    world.advance(25)
     expected = [f"srun: error: n1: tasks 0-1: {words}"]
     if forced:
         expected.append("srun: Force Terminated StepId=7.0")
@@ -434,6 +435,7 @@ def test_an_oom_kill() -> None:
     world = running()
     client = world.create(1, ntasks=1)
     world.task_ends(0, 9, cause="oom")
+    world.advance(25)
     assert client.errors[0] == "srun: error: n1: task 0: Out Of Memory"
     world.advance(600)
     assert world.kept[0].state == StepState.OUT_OF_MEMORY
@@ -554,6 +556,7 @@ def test_srun_outside_a_job() -> None:
     world.crash("n1")
     world.task_ends(0)
     world.task_ends(1, 17 << 8)
+    world.advance(25)
     assert client.errors == ["srun: error: n1: task 1: Exited with exit code 17"]
     assert client.codes == [17]
     assert world.phase("n1") == Phase.RELEASED
@@ -612,6 +615,22 @@ def test_an_interactive_job_that_never_ran() -> None:
     world.order("n1", Kill(0, 7, 1, "cancelled"))
     assert world.clients[50].errors == ["salloc: Job allocation 7 has been revoked."]
     assert world.clients[50].codes == [1]
+
+
+def test_what_srun_v_says() -> None:
+    """Golden 037."""
+    world = srun(ntasks=1, verbose=1)
+    world.task_ends(0)
+    world.advance(25)
+    assert world.clients[50].errors == [
+        "srun: Nodes n1 are ready for job",
+        "srun: jobid 7: nodes(1):`n1', cpu counts: 4(x1)",
+        "srun: CpuBindType=(null type)",
+        "srun: launching StepId=7.0 on host n1, 1 tasks: 0",
+        "srun: Node n1, 1 tasks started",
+        "srun: Received task exit notification for 1 task of StepId=7.0 (status=0x0000).",
+        "srun: n1: task 0: Completed",
+    ]
 
 
 def test_lists_of_tasks() -> None:

@@ -155,7 +155,8 @@ class StepMachine(RuleBasedStateMachine):
     @invariant()
     def one_exit_code_at_most(self) -> None:
         for client in self.world.clients.values():
-            assert len(client.codes) <= 1
+            # One that lingers is told again by a daemon that was restarted.
+            assert len(client.codes) <= 1 or (client.slow and len(set(client.codes)) == 1)
 
     def teardown(self) -> None:
         world = getattr(self, "world", None)
@@ -185,7 +186,7 @@ class StepMachine(RuleBasedStateMachine):
         assert spawned <= set(world.kept), "a step ran that the controller does not know"
         for client in world.clients.values():
             if client.heard and not client.letters.endswith("R"):
-                assert len(client.codes) == 1 or client.gone, client.heard
+                assert len(set(client.codes)) == 1 or client.gone, client.heard
         world.forget()
         world.advance(100)
         for name in world.names:
