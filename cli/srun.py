@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import posixpath
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from gsched.request import Refusal, finish, next_component
+from gsched.request import Refusal, finish
 from gsched_cli import environ, reach
 from gsched_cli import launch_values as w
 from gsched_cli.common import Reader, Streams, command_main, error, version_line
@@ -15,7 +16,7 @@ from gsched_cli.launch_values import LaunchOptions
 from gsched_cli.options import Option
 from gsched_cli.plan import OWN, Plan
 from gsched_cli.process import Process, identity, umask_of
-from gsched_cli.srun_options import components, copied, own_job, read_options
+from gsched_cli.srun_options import components, own_job, read_options
 from gsched_cli.stepspec import Files, expanded, files, step_spec
 from gsched_cli.submission import (
     REFUSED,
@@ -207,20 +208,55 @@ def _listed(name: str, one: _Run) -> str:
 
 
 def _spec(asked: _Asked, one: _Run, ntasks: int) -> tuple[StepSpec, Files]:
-    """The step, and where its streams go."""
-    options = asked.options
+    """The step, and where its streams go; of a heterogeneous job, with those of its components."""
+    if len(asked.components) == 1:
+        return _one_spec(asked.options, asked.command, one, ntasks)
+    parts: dict[int, StepSpec] = {}
+    made: list[tuple[StepSpec, Files]] = []
+    for number, (options, command) in enumerate(zip(asked.components, asked.commands, strict=True)):
+        made.append(_one_spec(options, command, one, 0))
+        for offset in options.het_group or [number]:
+            parts[offset] = made[-1][0]
+    files_of_all = made[0][1]
+    if any(where != files_of_all for _, where in made):
+        for spec, where in made:
+            _to_the_nodes(spec, where)
+        files_of_all = files_of_all._replace(client_out=OWN, client_err=OWN)
+    groups = sorted(parts)
+    whole = copy.copy(parts[groups[0]])
+    whole.het_group = groups
+    whole.parts = [parts[offset] for offset in groups]
+    return whole, files_of_all
+
+
+def _variables(asked: _Asked, one: _Run) -> bytes:
+    """The environment that goes along: all of it where components let different parts through,
+    which the nodes then look at."""
+    exports = {options.export for options in asked.components}
+    return environ.packed(environ.chosen(one.env, exports.pop()) if len(exports) == 1 else one.env)
+
+
+def _to_the_nodes(spec: StepSpec, where: Files) -> None:
+    """Components with files of their own: they are opened on the node, as the client has but one
+    place for the output of all."""
+    if where.client_out != OWN:
+        spec.std_out = where.client_out
+    if where.client_err != OWN:
+        spec.std_err = where.client_err
+
+
+def _one_spec(
+    options: LaunchOptions, command: Sequence[str], one: _Run, ntasks: int
+) -> tuple[StepSpec, Files]:
     warnings: list[str] = []
     folder = _folder(options, one)
-    spec = step_spec(options, asked.command, folder, umask_of(one.env, one.process.umask), warnings)
+    spec = step_spec(options, command, folder, umask_of(one.env, one.process.umask), warnings)
     if not options.quiet:
         for warning in warnings:
             one.streams.stderr.write(f"srun: warning: {warning}\n")
     if options.multi_prog:
         # Arguments of the command line come after those of the file.
-        spec.multi_prog = _programs(asked.command[0], one)
-    elif any(command != asked.command for command in asked.commands):
-        spec.multi_prog = _of_components(asked)
-        spec.argv = [asked.command[0]]
+        spec.multi_prog = _programs(command[0], one)
     spec.rlimits = environ.propagated(options.propagate, one.process.soft_limit)
     spec.client_host = one.process.host
     spec.submit_line = " ".join((NAME, *one.argv))
@@ -250,23 +286,6 @@ def _programs(name: str, one: _Run) -> str:
     except OSError:
         raise Refusal(f"Could not open multi_prog config file {name}") from None
     return data.decode("utf-8", "surrogateescape")
-
-
-def _of_components(asked: _Asked) -> str:
-    """The programs of a heterogeneous job as a --multi-prog file says them."""
-    lines, first = [], 0
-    for options, command in zip(asked.components, asked.commands, strict=True):
-        low, high = options.nodes or (1, 1)
-        count = options.ntasks or options.ntasks_per_node * low or low
-        if (low != high and not options.ntasks) or any("'" in word for word in command):
-            raise Refusal(
-                "components with different programs need their number of tasks (-n), "
-                "and no single quotes in the words of their commands"
-            )
-        quoted = " ".join(f"'{word}'" for word in command)
-        lines.append(f"{first}-{first + count - 1} {quoted}\n")
-        first += count
-    return "".join(lines)
 
 
 def _plan(
@@ -302,13 +321,11 @@ def _inside(asked: _Asked, job: int, one: _Run) -> int:
     from gsched.client import ControllerDown
     from gsched.wire.steps import CreateStep, NotTaken, Taken
 
-    if len(asked.components) > 1:
-        asked = _merged(asked)
     mover = one.process.mover
     assert mover is not None
     asked.options.jobid = job
     spec, where = _spec(asked, one, 0)
-    variables = environ.packed(environ.chosen(one.env, asked.options.export))
+    variables = _variables(asked, one)
     question = CreateStep(
         one.reader.new_request_id(),
         spec,
@@ -326,23 +343,6 @@ def _inside(asked: _Asked, job: int, one: _Run) -> int:
     step = answer.step if answer.step >= 0 else None
     plan = _plan("step", asked, where, one, job, step, spec.name)
     return mover.follow(plan.packed())
-
-
-def _merged(asked: _Asked) -> _Asked:
-    """Components that differ in nothing but --het-group are one step."""
-    options = copied(asked.options)
-    groups: set[int] = set()
-    for number, part in enumerate(asked.components):
-        groups.update(part.het_group or [number])
-        plain = copied(part)
-        plain.het_group, plain.origin = options.het_group, options.origin
-        if plain != options or asked.commands[number] != asked.command:
-            raise Refusal(
-                "components of one srun in a job must have the same command and options: "
-                "start a step for each"
-            )
-    options.het_group = sorted(groups)
-    return asked._replace(options=options, components=[options], commands=[asked.command])
 
 
 def _not_taken(answer: NotTaken, job: int, one: _Run) -> int:
@@ -376,8 +376,8 @@ def _outside(asked: _Asked, one: _Run) -> int:
     mover = one.process.mover
     assert mover is not None
     user, group = identity(options, one.process, one.reader)
-    variables = environ.packed(environ.chosen(one.env, options.export))
-    step, where = _spec(_of_all(asked), one, specs[0].shape.ntasks)
+    variables = _variables(asked, one)
+    step, where = _spec(asked, one, specs[0].shape.ntasks)
     callback = reach.callback(one.reader.config(), mover)
     script = encode(Interactive(callback, step if options.bcast is None else None))
     request = SubmitJob(specs[0], script, variables, user, group, specs[1:])
@@ -442,16 +442,6 @@ def waiting_texts(plan: Plan, name: str, job: int, looked: str, options: LaunchO
         plan.say("revoked", f"srun: Job allocation {job} has been revoked\n")
     else:
         plan.say("revoked", f"{name}: Job allocation {job} has been revoked.\n")
-
-
-def _of_all(asked: _Asked) -> _Asked:
-    """Of a heterogeneous job: one step over all components, each as large as its component."""
-    if len(asked.components) == 1:
-        return asked
-    options = copied(asked.options)
-    next_component(options)
-    options.het_group = list(range(len(asked.components)))
-    return asked._replace(options=options)
 
 
 def _job_specs(asked: _Asked, one: _Run) -> list[JobSpec]:

@@ -68,7 +68,11 @@ def _groups(env: Mapping[str, str], said: list[Said]) -> bool:
     if not env.get("SLURM_HET_SIZE"):
         return False
     named = {"het-group", "pack-group"}
-    return "SLURM_HET_GROUP" in env or any(item[0].name in named for one in said for item in one)
+    return (
+        len(said) > 1
+        or "SLURM_HET_GROUP" in env
+        or any(item[0].name in named for one in said for item in one)
+    )
 
 
 def read_options(

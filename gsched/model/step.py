@@ -159,6 +159,15 @@ class StepSpec(msgspec.Struct, array_like=True, gc=False):
     stderr_task: int = -1
     #: how often -v was given
     verbose: int = 0
+    #: `srun a : b`: of each component in `het_group` its own program, size, files and --export;
+    #: what is of the whole step (name, signals, ends) is said here. [] all alike
+    parts: list[StepSpec] = []
+
+    def of_component(self, offset: int) -> StepSpec:
+        """What is asked of one component of a heterogeneous job."""
+        if self.parts and offset in self.het_group:
+            return self.parts[self.het_group.index(offset)]
+        return self
 
 
 class StepState(enum.IntEnum):

@@ -123,7 +123,9 @@ class JobSteps:
             if not 0 <= offset < len(self.components):
                 raise StepRefused("fatal: Invalid --het-group")
             job = self.components[offset]
-            own = _of_component(spec, job) if len(self.components) > 1 else spec
+            own = spec.of_component(offset)
+            if len(self.components) > 1:
+                own = _of_component(own, job)
             part = self._steps.plan(own, job, self._held(offset), self._steps.config)
             for share in part.nodes:
                 share.het_offset = offset

@@ -178,7 +178,7 @@ class Lead(Spoken):
         record = self.record
         return LaunchStep(
             record.step,
-            record.spec,
+            record.spec.of_component(record.step.nodes[index].het_offset),
             index,
             record.callback,
             record.environment,

@@ -12,7 +12,6 @@ from sbatch_support import SLURM_CONF
 
 from gsched.config import parse_config
 from gsched.model.step import ALL_TASKS, NO_TASK
-from gsched.multiprog import multi_prog
 from gsched.wire.messages import FirstLook, Refused
 from gsched.wire.steps import Behalf, CreateStep, NotTaken, Taken
 
@@ -205,6 +204,7 @@ def test_components_of_a_heterogeneous_job() -> None:
     assert [job.spec.shape.ntasks, *(c.shape.ntasks for c in job.components)] == [1, 2]
     assert done.interactive.step is not None
     assert done.interactive.step.het_group == [0, 1]
+    assert [part.argv for part in done.interactive.step.parts] == [["hostname"]] * 2
 
 
 def test_components_with_programs_of_their_own() -> None:
@@ -213,16 +213,35 @@ def test_components_with_programs_of_their_own() -> None:
     assert (job.spec.command, job.components[0].command) == ("echo", "hostname")
     spec = done.interactive.step
     assert spec is not None
-    argvs = multi_prog(spec.multi_prog, 5)
-    assert argvs == [["echo", "a b"]] * 2 + [["hostname", "-s"]] * 3
+    assert (spec.het_group, spec.argv) == ([0, 1], ["echo", "a b"])
+    assert [(part.argv, part.ntasks) for part in spec.parts] == [
+        (["echo", "a b"], 2),
+        (["hostname", "-s"], 3),
+    ]
 
 
 def test_components_of_the_job_that_there_is() -> None:
-    spec = step("--het-group=0", "hostname", ":", "--het-group=1,2", "hostname").created.spec
-    assert (spec.het_group, spec.argv) == ([0, 1, 2], ["hostname"])
-    done = step("--het-group=0", "hostname", ":", "--het-group=1", "date")
-    assert done.code == 1
-    assert done.mover.plan is None
+    """As launchers of replicas write it: one step with output and environment of each."""
+    done = step(
+        *("-o", "%j-a.out", "--export=ALL,A=1", "-K1", "echo", "a"),
+        ":",
+        *("-o", "%j-b.out", "--export=ALL,A=2", "echo", "b"),
+        env={"SLURM_HET_SIZE": "2", "SLURM_NTASKS": "1", "P": "q"},
+        cwd="/d",
+    )
+    spec = done.created.spec
+    assert (spec.het_group, spec.kill_on_bad_exit) == ([0, 1], True)
+    assert [part.ntasks for part in spec.parts] == [0, 0]
+    assert [(part.argv, part.std_out, part.export) for part in spec.parts] == [
+        (["echo", "a"], "/d/%j-a.out", "ALL,A=1"),
+        (["echo", "b"], "/d/%j-b.out", "ALL,A=2"),
+    ]
+    assert done.plan["stdout"] == "-"
+    # What lets which part through is looked at where the tasks are.
+    assert b"P=q" in done.created.environment.split(b"\0")
+    spec = step("--het-group=2", "hostname", ":", "--het-group=0,1", "date").created.spec
+    assert spec.het_group == [0, 1, 2]
+    assert [part.argv for part in spec.parts] == [["date"], ["date"], ["hostname"]]
 
 
 def test_test_only() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import pytest
 from layout_support import config, job
 
@@ -59,3 +60,12 @@ def test_a_component_that_is_not_there() -> None:
     unit = components((Shape(ntasks=1), (1,)), (Shape(ntasks=1), (1,)))
     with pytest.raises(StepRefused):
         unit.plan(StepSpec(0, argv=["a"], het_group=[2]))
+
+
+def test_components_with_programs_of_their_own() -> None:
+    unit = components((Shape(ntasks=1), (1,)), (Shape(ntasks=2), (2,)))
+    parts = [StepSpec(0, argv=["a"]), StepSpec(0, argv=["b"], ntasks=1)]
+    spec = StepSpec(0, argv=["a"], het_group=[0, 1], parts=parts)
+    assert [share.tasks for share in unit.plan(spec).nodes] == [[0], [1]]
+    assert [spec.of_component(offset).argv for offset in (0, 1)] == [["a"], ["b"]]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=StepSpec) == spec
