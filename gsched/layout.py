@@ -301,7 +301,8 @@ class _Plan:
                 )
             if gpus.total > sum(sorted(there)[-most:]) or gpus.per_task > max(there):
                 return refused(self.job, "ESLURM_INVALID_GRES")
-        if all(self._least_memory(node.alloc) > node.alloc.mem_mb for node in candidates):
+        able = [node.alloc for node in candidates if node.alloc.cpus >= self.cpus_per_task]
+        if able and all(self._least_memory(part) > part.mem_mb for part in able):
             return refused(self.job, "ESLURM_INVALID_TASK_MEMORY")
         return self._too_many(bool(required))
 

@@ -433,6 +433,7 @@ def test_memory_that_the_job_has_not() -> None:
         ({"ntasks": 1, "mem_per_node": 99_000, "overlap": True}, memory),
         ({"ntasks": 1, "mem_per_cpu": 9_000}, memory),
         ({"ntasks": 4, "mem_per_cpu": 2048}, TOO_MANY),
+        ({"ntasks": 1, "cpus_per_task": 5, "mem_per_cpu": 2000}, TOO_MANY),
     ):
         with pytest.raises(StepRefused) as caught:
             plan(job(4), min_nodes=1, **options)
