@@ -245,6 +245,8 @@ class JobSteps:
         lead.join(waiting.client, call=call)
         if waited and not spec.quiet:
             lead.say(f"Step created for {lead.name}")
+        for note in planned.notes:
+            lead.say(f"error: {note}")
         for warning in planned.warnings:
             lead.say(f"warning: {warning}")
         lead.launch(now)
@@ -412,6 +414,7 @@ def _joined(first: Planned, second: Planned) -> Planned:
         ntasks=first.ntasks + second.ntasks,
         cpus_per_task=max(first.cpus_per_task, second.cpus_per_task),
         warnings=[*first.warnings, *second.warnings],
+        notes=[*first.notes, *second.notes],
         task_cpus=[*first.task_cpus, *second.task_cpus],
         task_gpus=[*first.task_gpus, *second.task_gpus],
         layout=first.layout,

@@ -103,6 +103,26 @@ def test_busy_nodes_are_waited_for_in_order_of_asking() -> None:
     assert small.errors == [message, "srun: Step created for StepId=7.2"]
 
 
+def test_what_is_wrong_and_no_reason_to_refuse() -> None:
+    """As a 22.05: `srun -N1 -n1 -w node[1-2]`."""
+    world = running(2)
+    client = world.create(1, ntasks=1, min_nodes=1, nodelist=["n1", "n2"])
+    assert client.errors == [
+        "srun: error: Required nodelist includes more nodes than permitted by max-node count "
+        "(2 > 1). Eliminating nodes from the nodelist."
+    ]
+
+
+def test_a_step_that_fits_goes_before_one_that_waits() -> None:
+    """Real srun asks for itself alone: what fits now starts."""
+    world = running()
+    world.create(1, ntasks=2, exact=True, mem_per_node=1, no_gpus=True)
+    waiting = world.create(2, ntasks=4, exact=True, mem_per_node=1, no_gpus=True)
+    world.create(3, ntasks=1, exact=True, mem_per_node=1, no_gpus=True)
+    assert world.answers[-1] == Taken(bytes([0, 0, 0, 3]), 1)
+    assert len(waiting.errors) == 1
+
+
 def test_immediate_does_not_wait() -> None:
     world = running()
     world.create(1, ntasks=4)
