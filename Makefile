@@ -30,6 +30,7 @@ sanitize: $(VENV)/.tested
 	$(PIP) install -q 'Cython>=3.1'
 	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-core.sh $(ARGS)
 	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-stepd.sh $(ARGS)
+	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-client.sh $(ARGS)
 
 bench: $(VENV)/.tested
 	$(BIN)/python bench/run_all.py $(ARGS)

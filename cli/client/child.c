@@ -31,8 +31,9 @@ static void hand_terminal(pid_t group) {
     sigprocmask(SIG_SETMASK, &mask, NULL);
 }
 
-/* In a child: signals as they were when this program started. */
+/* In a child: signals and limits as they were when this program started. */
 static void forget_signals(void) {
+    setrlimit(RLIMIT_NOFILE, &files_before);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &mask_before, NULL);
 }

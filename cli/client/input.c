@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -33,6 +34,15 @@ bool input_open(const struct plan *p) {
         return true;
     }
     pollable = S_ISFIFO(found.st_mode) || S_ISSOCK(found.st_mode) || isatty(fd);
+    if (pollable && !S_ISSOCK(found.st_mode)) {
+        /* Another process may read what was there to be read: this one must not wait for more. The
+         * flags of standard input are shared with others, so it is opened anew where that may be. */
+        char path[64];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        int anew = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (anew >= 0)
+            fd = anew;
+    }
     return true;
 }
 

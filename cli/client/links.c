@@ -12,7 +12,9 @@
 
 /* a stranger may hold a connection so long, and so many of them at once */
 #define HELLO_MS 10000
-#define STRANGERS 256
+#define STRANGERS 1024
+/* connections taken before anything else is done */
+#define BATCH 64
 #define CHUNK (128u << 10)
 /* labels make more of what they are put before */
 #define CHUNK_LABELLED (16u << 10)
@@ -22,6 +24,8 @@
 static struct link *first;
 static int poller = -1;
 static unsigned strangers;
+/* no more descriptors: connections wait until one is closed */
+static bool full;
 static char chunk[CHUNK];
 
 void links_start(void) {
@@ -100,36 +104,7 @@ static void sweep(void) {
         if (l->next)
             l->next->previous = l->previous;
         free(l);
-    }
-}
-
-void links_accept(void) {
-    static const int on = 1, idle = 60, between = 10, count = 6;
-    for (;;) {
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
-            continue;
-        if (fd < 0)
-            return;
-        struct link *l = strangers < STRANGERS ? calloc(1, sizeof *l) : NULL;
-        if (!l) {
-            close(fd);
-            continue;
-        }
-        /* A node that has lost its power says nothing any more. */
-        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between, sizeof between);
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        l->fd = fd;
-        l->since = now_ms();
-        l->next = first;
-        if (first)
-            first->previous = l;
-        first = l;
-        strangers++;
-        poll_link(l);
+        full = false;
     }
 }
 
@@ -302,6 +277,63 @@ static void read_link(struct link *l) {
             link_close(l);
             break;
         }
+}
+
+/* Makes room: the one that has been silent for longest. False: there is none. */
+static bool drop_stranger(void) {
+    struct link *oldest = NULL;
+    for (struct link *l = first; l; l = l->next)
+        if (l->kind == KIND_NEW && l->fd >= 0)
+            oldest = l; /* new ones stand in front */
+    if (oldest)
+        link_close(oldest);
+    return oldest != NULL;
+}
+
+static void watch(int fd) {
+    static const int on = 1, idle = 60, between = 10, count = 6;
+    if (strangers >= STRANGERS)
+        drop_stranger();
+    struct link *l = calloc(1, sizeof *l);
+    if (!l) {
+        close(fd);
+        return;
+    }
+    /* A node that has lost its power says nothing any more. */
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between, sizeof between);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    l->fd = fd;
+    l->since = now_ms();
+    l->next = first;
+    if (first)
+        first->previous = l;
+    first = l;
+    strangers++;
+    /* Nodes say who they are at once. */
+    read_link(l);
+    poll_link(l);
+}
+
+void links_accept(void) {
+    for (int i = 0; i < BATCH; i++) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+            watch(fd);
+        else if (errno == EMFILE || errno == ENFILE)
+            full = !drop_stranger();
+        else if (errno != EINTR && errno != ECONNABORTED)
+            break;
+        if (full)
+            break;
+    }
+    sweep();
+}
+
+bool links_full(void) {
+    return full;
 }
 
 void links_turn(void) {

@@ -27,6 +27,7 @@ struct plan plan;
 uint32_t step_tasks, step_nodes;
 bool step_known;
 sigset_t mask_before;
+struct rlimit files_before;
 
 static struct link *control;
 /* what could not be told to the agent yet */
@@ -498,7 +499,7 @@ static void turn(int signals) {
     if (leaving && !outputs_blocked())
         last();
     struct pollfd fds[COUNT] = {
-        [LISTENER] = {.fd = listener, .events = POLLIN},
+        [LISTENER] = {.fd = links_full() ? -1 : listener, .events = POLLIN},
         [SIGNALS] = {.fd = signals, .events = POLLIN},
         [OUTPUTS] = {.fd = outputs_blocked() ? outputs_fd() : -1, .events = POLLIN},
         [LINKS] = {.fd = outputs_blocked() ? -1 : links_fd(), .events = POLLIN},
@@ -529,6 +530,16 @@ static void turn(int signals) {
     outputs_flush();
 }
 
+/* A connection for each node of the step. */
+static void raise_files(void) {
+    struct rlimit more;
+    if (getrlimit(RLIMIT_NOFILE, &files_before) != 0)
+        return;
+    more = files_before;
+    more.rlim_cur = more.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &more);
+}
+
 int mover_run(const char *data, size_t size) {
     if (!plan_read(&plan, data, size)) {
         fprintf(stderr, "%s: fatal: the answer of the frontend makes no sense\n", name);
@@ -538,6 +549,7 @@ int mover_run(const char *data, size_t size) {
     unsetenv("GSCHED_REQUEST_ID");
     unsetenv("GSCHED_LISTENER");
     fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) | O_NONBLOCK);
+    raise_files();
     int signals = catch_signals();
     if (signals < 0) {
         fprintf(stderr, "%s: fatal: signalfd: %s\n", name, strerror(errno));

@@ -14,6 +14,7 @@
 #include "client.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #define ALL_TASKS 0xffffffffu
@@ -85,6 +86,7 @@ struct link {
 void links_start(void);
 int links_fd(void); /* readable when links_turn has something to do */
 void links_accept(void);
+bool links_full(void); /* links_accept would be in vain */
 void links_turn(void);
 void links_listen_to_data(void); /* once the number of tasks is known */
 /* Closes what has not said who it is; the time (ms) of the next such look, -1 none. */
@@ -154,6 +156,7 @@ _Noreturn void waiting_revoke(void);   /* a signal: the job is cancelled */
 
 /* ---- mover.c */
 extern struct plan plan;
+extern struct rlimit files_before;
 extern sigset_t mask_before; /* signals that were blocked when this program started */
 extern uint32_t step_tasks, step_nodes;
 extern bool step_known;
