@@ -6,6 +6,8 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gsched.layout import Busy, Planned, StepRefused
 from gsched.model import Job, NodeAlloc
 from gsched.model.step import (
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 #: most steps of one job that wait for room, or run
 MOST_WAITING = 4096
 MOST_RUNNING = 4096
+#: most bytes of environments and arguments that requests of one job hold here
+MOST_BYTES = 64 << 20
 
 
 @dataclass
@@ -133,6 +137,12 @@ class JobSteps:
         assert whole is not None
         return whole
 
+    def _bytes(self) -> int:
+        """What the requests that are not over hold."""
+        waiting = sum(size_of(one.spec, one.record.environment) for one in self.waiting)
+        live = (lead.record for lead in self._live.values())
+        return waiting + sum(size_of(record.spec, record.environment) for record in live)
+
     # -- requests
 
     def create(
@@ -155,8 +165,17 @@ class JobSteps:
                 "Job/step already completing or completed",
                 "ESLURM_ALREADY_DONE",
             )
+        if spec.origin == "salloc":
+            # The interactive step takes nothing from those that are started in it.
+            spec = msgspec.structs.replace(spec, overlap=True)
+        if self._bytes() + size_of(spec, environment) > MOST_BYTES:
+            raise NoStep(
+                f"error: Unable to create step for job {spec.job_id}: "
+                "Resource temporarily unavailable",
+                "EAGAIN",
+            )
         try:
-            if len(self.running) >= MOST_RUNNING:
+            if len(self._live) >= MOST_RUNNING:
                 raise Busy
             planned = self.plan(spec)
         except StepRefused as refused:
@@ -199,7 +218,7 @@ class JobSteps:
     def _start(self, waiting: Waiting, planned: Planned, now: int, *, call: bool) -> int:
         spec = waiting.spec
         waited = waiting.record.key.step != FIRST_WAIT
-        if spec.origin == "salloc":
+        if spec.origin == "salloc" and INTERACTIVE_STEP not in self.leads:
             number = INTERACTIVE_STEP
         elif spec.origin == "sbcast":
             number = self.next_copy
@@ -398,6 +417,11 @@ def _of_component(spec: StepSpec, job: Job) -> StepSpec:
     if not spec.min_nodes and (not own.ntasks or own.ntasks >= len(job.alloc)):
         own.min_nodes = own.max_nodes = len(job.alloc)
     return own
+
+
+def size_of(spec: StepSpec, environment: bytes) -> int:
+    """What a request of a user's weighs."""
+    return len(environment) + sum(map(len, spec.argv)) + len(spec.multi_prog)
 
 
 def _step_cause(cause: str) -> str:

@@ -151,6 +151,18 @@ def test_a_request_may_be_repeated() -> None:
     assert len(world.supervisors) == 1
 
 
+def test_requests_that_weigh_too_much() -> None:
+    world = running()
+    argv = ["a.out", "x" * (1 << 20)]
+    for port in range(1, 70):
+        world.create(port, ntasks=4, argv=argv)
+    refused = [answer for answer in world.answers if isinstance(answer, NotTaken)]
+    assert len(refused) == 69 - 63
+    assert refused[0].message == (
+        "error: Unable to create step for job 7: Resource temporarily unavailable"
+    )
+
+
 def test_who_may_ask() -> None:
     world = running()
     world.create(1, uid=1001)
@@ -526,6 +538,21 @@ def test_salloc_and_its_shell() -> None:
     world.advance(3000)
     assert world.reports["n1"].wstatus == 5 << 8
     assert world.phase("n1") == Phase.RELEASED
+
+
+def test_the_interactive_step() -> None:
+    """LaunchParameters=use_interactive_step: JOB.interactive, beside which all room is free."""
+    world, _ = salloc()
+    shell = world.create(1, ntasks=1, min_nodes=1, origin="salloc", pty=True)
+    assert world.answer.step == -6
+    world.create(2, ntasks=8, min_nodes=2)
+    assert world.answer.step == 0
+    world.deliver()
+    world.all_end(0, 0)
+    world.create(3, ntasks=1, origin="salloc")
+    assert world.answer.step == 1
+    world.all_end(0, -6)
+    assert shell.codes == [0]
 
 
 def test_salloc_is_cancelled() -> None:
