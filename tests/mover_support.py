@@ -108,6 +108,7 @@ class Moving:
         cwd: Path | None = None,
         wrap: Iterable[str] = (),
         preexec: object = None,
+        env: dict[str, str] | None = None,
         plan: dict[str, str | list[str]] | None = None,
         raw: bytes | None = None,
     ) -> None:
@@ -129,6 +130,7 @@ class Moving:
             stdout=stdout,
             stderr=stderr,
             cwd=cwd,
+            env=env,
             pass_fds=[listener.fileno(), file],
             preexec_fn=preexec,  # type: ignore[arg-type]
         )
