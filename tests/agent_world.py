@@ -149,6 +149,8 @@ class World:
         self.clients: dict[int, Client] = {}
         self.post: list[tuple[str, str, sw.MailIn]] = []
         self.answers: list[Any] = []
+        #: (node, place, task, stdin) of clients that follow
+        self.attached: list[tuple[str, int, int, bool]] = []
         self.reports: dict[str, AttemptReport] = {}
         self.kept: dict[int, Step] = {}
         self.keeping = True
@@ -237,6 +239,8 @@ class World:
                     supervisor.killed.append((action.cause, action.at_once))
                 elif supervisor is not None and isinstance(action, sw.SignalShare):
                     supervisor.signals.append(action.signum)
+            elif isinstance(action, sw.AttachClient):
+                self.attached.append((name, action.index, action.task, action.stdin))
             elif isinstance(action, sw.CleanShare):
                 gone = self.supervisors.pop((name, action.key), None)
                 if gone is not None:

@@ -170,6 +170,16 @@ class TaskEnd(msgspec.Struct, array_like=True, gc=False):
     elapsed_ms: int = 0
 
 
+class FollowStep(_Msg):
+    """Leader -> node: one more client follows its share (sattach)."""
+
+    step: int
+    index: int
+    callback: Callback
+    task: int = -1
+    stdin: bool = False
+
+
 class StepShare(_Msg):
     """Node -> leader: where its share stands; all that is known, each time. Repeated after the
     end until StepKnown."""
@@ -205,4 +215,4 @@ class PassedBack(_Msg):
     payload: bytes
 
 
-Mail = LaunchStep | StopStep | StepShare | StepKnown | PassOn | PassedBack
+Mail = LaunchStep | StopStep | StepShare | StepKnown | PassOn | PassedBack | FollowStep

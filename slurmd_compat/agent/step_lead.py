@@ -16,7 +16,7 @@ from gsched.environment import repeats
 from gsched.model import Job
 from gsched.model.job import Usage
 from gsched.model.step import COPY_STEPS, Step, StepState
-from gsched.wire.steps import LaunchStep, StepKnown, StepShare, StopStep, TaskEnd
+from gsched.wire.steps import FollowStep, LaunchStep, StepKnown, StepShare, StopStep, TaskEnd
 from slurmd_compat.agent import step_text
 from slurmd_compat.agent.step_share import Shares
 from slurmd_compat.agent.step_spoken import KILL, TERM, Client, Spoken
@@ -536,12 +536,23 @@ class Lead(Spoken):
         if all(place.over for place in self.places):
             self._end(now)
 
-    def attach(self, client: Client, task: int, stdin: bool, now: int) -> None:
-        """One more client: told as the first, followed by the supervisors."""
-        self.join(client, call=True)
-        for index in range(len(self.places)):
+    def attach(self, client: Client, task: int, stdin: bool) -> None:
+        """One more client: told as the first, and connected to the nodes of what it wants."""
+        wanted = [
+            index
+            for index, share in enumerate(self.step.nodes)
+            if not self.places[index].over and (task < 0 or task in share.tasks)
+        ]
+        self.join(client, call=True, nodes=len(wanted))
+        for index in wanted:
+            callback = client.callback
             if self._own(index):
-                self._emit(AttachClient(self.share_key(index), client.callback, index, task, stdin))
+                key = self.share_key(index)
+                self._emit(AttachClient(key, callback, index, task, stdin))
+            else:
+                word = FollowStep(self.step.id, index, callback, task, stdin)
+                node = self.step.nodes[index].node
+                self._emit(SendMail(self.key.job_id, self.key.attempt, node, word))
 
     def report(self, now: int) -> Step:
         """What the controller is told of it; times are ages in ms."""

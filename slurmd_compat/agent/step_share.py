@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gsched.model.step import Step
-from gsched.wire.steps import LaunchStep, Mail, StepShare, TaskEnd
+from gsched.wire.steps import FollowStep, LaunchStep, Mail, StepShare, TaskEnd
 from slurmd_compat.agent.step_words import (
     AdoptShare,
+    AttachClient,
     CleanShare,
     DropStep,
     KillShare,
@@ -149,6 +150,12 @@ class Shares:
                 self._emit(KillShare(key, share.kill, signum == 9))
         if share.leader:
             share.tell_at = now
+
+    def follow(self, key: StepKey, word: FollowStep) -> None:
+        """One more client for its tasks' streams."""
+        share = self.held.get(key)
+        if share is not None and not share.over and share.index == word.index:
+            self._emit(AttachClient(key, word.callback, word.index, word.task, word.stdin))
 
     def known(self, key: StepKey) -> None:
         """The leading side has the end in its journal."""

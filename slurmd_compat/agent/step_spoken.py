@@ -92,18 +92,21 @@ class Spoken:
             if client.alive:
                 self._emit(TellClient(client.id, "e", line))
 
-    def join(self, client: Client, *, call: bool, patience_ms: int = 5_000) -> None:
-        """A client from now on; `call`: it is to be called first."""
+    def join(
+        self, client: Client, *, call: bool, patience_ms: int = 5_000, nodes: int = -1
+    ) -> None:
+        """A client from now on; `call`: it is to be called first. `nodes`: so many connect to it;
+        all, where it is not said."""
         self.clients.append(client)
         if call:
             self._emit(CallClient(client.id, client.callback, patience_ms))
         if self.over:
             self._exit(client)
         else:
-            count = len(self.record.step.nodes).to_bytes(
-                4, "big"
-            ) + self.record.step.ntasks.to_bytes(4, "big")
-            self._emit(TellClient(client.id, "N", count))
+            step = self.record.step
+            counts = (len(step.nodes) if nodes < 0 else nodes, step.ntasks)
+            data = b"".join(count.to_bytes(4, "big") for count in counts)
+            self._emit(TellClient(client.id, "N", data))
 
     def _exit(self, client: Client) -> None:
         if client.alive and not client.told:

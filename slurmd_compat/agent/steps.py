@@ -19,6 +19,7 @@ from gsched.wire.messages import BadMessage, decode, encode
 from gsched.wire.steps import (
     AttachStep,
     CreateStep,
+    FollowStep,
     FromAgent,
     LaunchStep,
     NotTaken,
@@ -459,7 +460,7 @@ class Steps:
                 self.clients.tell(client, "o", f"{line}\n".encode())
             self.clients.exit(client, 0)
         else:
-            lead.attach(client, message.task, message.stdin, now)
+            lead.attach(client, message.task, message.stdin)
         return Taken(message.request_id, message.step)
 
     def _pass_on(self, item: Ask, record: Record, now: int) -> FromAgent | None:
@@ -515,7 +516,9 @@ class Steps:
             self._launch(item, mail, lead_key, now)
         else:
             for share in self.shares.of_step(lead_key):
-                if isinstance(mail, StopStep):
+                if isinstance(mail, FollowStep):
+                    self.shares.follow(share.key, mail)
+                elif isinstance(mail, StopStep):
                     self.shares.stop(share.key, mail.signum, mail.cause, now)
                 else:
                     self.shares.known(share.key)

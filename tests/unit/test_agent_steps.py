@@ -8,8 +8,9 @@ from agent_world import World
 from gsched.model import Phase
 from gsched.model.step import Callback, StepSpec, StepState
 from gsched.wire.messages import Kill, Signal
-from gsched.wire.steps import Interactive, NotTaken, Taken
+from gsched.wire.steps import AttachStep, Interactive, NotTaken, Taken
 from slurmd_compat.agent import step_text, steps
+from slurmd_compat.agent.step_words import Ask, Source
 
 INT, QUIT, KILL, USR1, TERM, CONT = 2, 3, 9, 10, 15, 18
 STATUS = "srun: StepId=7.0 tasks 0-1: running"
@@ -179,6 +180,28 @@ def test_another_node_passes_it_on() -> None:
     assert world.answers == []
     world.deliver()
     assert world.answer == Taken(bytes([0, 0, 0, 1]), 0)
+
+
+def test_another_client_follows() -> None:
+    world = running(2)
+    first = world.create(1, ntasks=4, min_nodes=2)
+    world.deliver()
+    for port, task in ((60, -1), (61, 3)):
+        callback = Callback("h", port, bytes(32))
+        ask = Ask(Source("local", port), 1000, 1000, AttachStep(b"r", 7, 0, callback, task, True))
+        world.feed("n1", ask)
+        assert world.answer == Taken(b"r", 0)
+    world.deliver()
+    assert world.attached == [("n1", 0, -1, True), ("n2", 1, -1, True), ("n2", 1, 3, True)]
+    both, one = world.clients[60], world.clients[61]
+    assert both.heard == [("N", bytes([0, 0, 0, 2, 0, 0, 0, 4]))]
+    assert one.heard == [("N", bytes([0, 0, 0, 1, 0, 0, 0, 4]))]
+    # It may go without harm, and hears of the end.
+    world.leave(both)
+    assert all(not s.killed for s in world.supervisors.values())
+    world.all_end(3 << 8)
+    world.advance(100)
+    assert one.codes == first.codes == [3]
 
 
 # -- signals of the client: real srun 22.05
