@@ -415,10 +415,26 @@ def test_fuzzed_specs_under_sanitizers(sanitized: Path, tmp_path: Path) -> None:
     rng = random.Random(7)
     keys = b"arg env uid gid groups umask cwd stdin stdout stderr openmode limit killwait label"
     keys += b" cgroup_procs cgroup_kill rlimit_nofile rlimit_x warn_signal warn_before pid_env"
+    keys += (
+        b" task task task targ tenv tcpus tnote tstdin tstdout tstderr ntasks nnodes io io_secret"
+    )
+    keys += b" io_index pty stdin_task pmi pmi_jobid pmi_mapping task_prolog user_task_epilog"
     values = [b"", b"0", b"-1", b"/", b"/bin/true", b"1,2,", b",", b"9" * 30, b"a=b", b"1:2", b":"]
+    values += [
+        b"h:1",
+        b"h:99999",
+        b":1",
+        b"ab" * 32,
+        b"ab" * 31 + b"x-",
+        b"1",
+        b"2",
+        b"7",
+        b"-2",
+        b"-3",
+    ]
     values += [b"unlimited:unlimited", b"append", b"\xff\xfe", b"/" + b"x" * 5000, b"x\ny", b"="]
     outcomes = set()
-    for _ in range(120):
+    for _ in range(400):
         records = [
             rng.choice(keys.split()) + b"=" + rng.choice(values) for _ in range(rng.randrange(8))
         ]
@@ -441,6 +457,7 @@ def test_fuzzed_specs_under_sanitizers(sanitized: Path, tmp_path: Path) -> None:
 def test_fuzzed_control_input_under_sanitizers(sanitized: Path) -> None:
     rng = random.Random(11)
     words = [b"ping", b"watch", b"limit", b"signal", b"kill", b"batch", b"all", b"0", b"64", b"-1"]
+    words += [b"attach", b"h:1", b"h:0", b"ab" * 32, b"notify", b"5"]
     words += [b"99999999999999999999", b"\0", b"\xff", b"", b" ", b"x" * 200, b"18"]
     for begin in starter(sanitized, nobody=False):
         step = begin("trap '' TERM; while :; do sleep 0.05; done", killwait=600)

@@ -346,6 +346,30 @@ def test_many_short_children_do_no_harm(start: Start, client: Client) -> None:
     assert [task.wstatus for task in status.tasks.values()] == [6 << 8] * 4
 
 
+def test_a_fork_bomb_in_a_step_ends(start: Start, client: Client) -> None:
+    bomb = (
+        "trap '' TERM; while :; do (trap '' TERM; sleep 0.05; (sleep 0.01) & ) & sleep 0.005; done"
+    )
+    step = start("", *tasks(2, f"ulimit -u 4000; echo up; {bomb}"), *client.records(), killwait=1)
+    client.until(lambda: len(client.out) == 2)
+    time.sleep(0.3)
+    step.tell("kill cancelled")
+    assert [task.wstatus for task in step.finish().tasks.values()] == [9, 9]
+    client.finish()
+
+
+def test_a_task_that_closes_everything(start: Start, client: Client) -> None:
+    """Its outputs end, PMI too; the step goes on as long as it does."""
+    script = 'for fd in $(ls /proc/$$/fd); do eval "exec $fd>&-"; done; : > closed; '
+    script += "while [ ! -e go ]; do sleep 0.02; done; exit 7"
+    step = start("", *tasks(1, script), ("pmi", 2), *client.records(), out="")
+    client.until(lambda: ("O", 0) in client.closed)
+    step.until("task 0 started")
+    (step.out / "go").touch()
+    assert step.finish().wstatus == 7 << 8
+    client.finish()
+
+
 # -- the programs around a task
 
 
