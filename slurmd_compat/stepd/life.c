@@ -15,6 +15,7 @@
 
 #define RETRY_MIN_MS 20
 #define RETRY_MAX_MS 1000
+#define UNKILLABLE_MS 3000 /* epilogs do not wait longer for the rest to be gone */
 
 int64_t now_ms(void)
 {
@@ -43,6 +44,8 @@ static void send_kill(struct step *t)
 {
     struct spare spare = life_spare(t);
     procs_kill(&t->spec, &spare);
+    if (t->phase != KILLING)
+        t->killed_at = now_ms();
     t->phase = KILLING;
     t->retry =
         t->retry ? (2 * t->retry < RETRY_MAX_MS ? 2 * t->retry : RETRY_MAX_MS) : RETRY_MIN_MS;
@@ -209,6 +212,8 @@ static void step_ended(struct step *t)
     control_publish(&t->control, r, "ended");
     close_fd(&t->link); /* the mover's sign that nothing more is said */
     close_fd(&t->step_err);
+    if (t->phase == KILLING)
+        t->next_at = now_ms();
 }
 
 static bool nothing_left(const struct step *t)
@@ -285,8 +290,13 @@ static void on_time(struct step *t)
         life_kill(t, "timeout", false);
     if (t->phase == ANNOUNCING && (!t->helper || now >= t->next_at))
         send_term(t);
+    else if (t->phase == KILLING && now >= t->next_at && tasks_epilogs_due(t) &&
+             (nothing_left(t) || now >= t->killed_at + UNKILLABLE_MS))
+        t->next_at = tasks_start_epilogs(t);
     else if ((t->phase == TERMINATING || t->phase == KILLING) && now >= t->next_at)
         send_kill(t);
+    if (!t->running && !t->record.ended)
+        step_ended(t); /* the last epilog could not be started */
 }
 
 static int wait_ms(const struct step *t)

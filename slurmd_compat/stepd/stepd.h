@@ -174,6 +174,7 @@ struct task {     /* a task, and what has become of it */
     const char *cause;
     int64_t begun, utime_us, stime_us, maxrss_kb, elapsed_ms;
     int64_t epilog_until;
+    bool epilog_due; /* once nothing is killed any more */
 };
 enum { CLIENTS_MAX = 16, LINE_MAX_BYTES = 1024 };
 struct client {
@@ -227,7 +228,7 @@ struct step {
     int report;          /* reading end of the children's pipe; -1 once it is closed */
     int64_t begun, limit_at, warn_at,
         next_at; /* ms; 0: never; next_at: the next move of the kill sequence */
-    int64_t retry;
+    int64_t retry, killed_at;
     int64_t spare_until; /* a line written after the end has this long */
     bool kill_at_once;
     int stuck;        /* rounds in which only the writer of the message was left */
@@ -260,7 +261,10 @@ int tasks_launch(struct step *t, char why[TEXT_MAX]); /* -1 with errno and a sen
 /* The end of a child; false if it is none of ours. */
 bool tasks_reaped(struct step *t, pid_t pid, int wstatus, const struct rusage *u);
 void tasks_failed(struct step *t, const struct failure *f);
-int64_t tasks_on_time(struct step *t); /* when it wants to be called again; 0: never */
+/* All tasks are gone, and epilogs have waited for what was killed. */
+bool tasks_epilogs_due(const struct step *t);
+int64_t tasks_start_epilogs(struct step *t); /* when the last will be over */
+int64_t tasks_on_time(struct step *t);       /* when it wants to be called again; 0: never */
 
 /* io.c: the mover */
 struct channel { /* of one task; -1: none */

@@ -290,16 +290,15 @@ static void ended(struct step *t, size_t i)
 }
 
 /* Runs the epilogs of a task that has ended; false if there is nothing to wait for. */
-static bool start_epilog(struct step *t, size_t i, pid_t pid)
+static bool start_epilog(struct step *t, size_t i)
 {
     static const struct task_spec batch = {.cpus = "", .note = ""};
     const struct spec *s = &t->spec;
     struct task *task = &t->tasks[i];
-    if (t->record.failed || (!*s->task_epilog[0] && !*s->task_epilog[1]))
-        return false;
+    task->epilog_due = false;
     pid_t epilog = fork();
     if (epilog == 0)
-        child_epilog(s, s->tasks ? &s->tasks[i] : &batch, pid, t->step_err);
+        child_epilog(s, s->tasks ? &s->tasks[i] : &batch, task->pid, t->step_err);
     if (epilog < 0)
         return false;
     task->epilog = epilog;
@@ -311,8 +310,8 @@ static void exited(struct step *t, size_t i, int wstatus, const struct rusage *u
 {
     struct task *task = &t->tasks[i];
     const struct spec *s = &t->spec;
-    pid_t pid = task->pid;
     read_reports(t); /* what it said before it went */
+    bool epilog = !t->record.failed && (*s->task_epilog[0] || *s->task_epilog[1]);
     task->exited = true;
     if (!task->failed)
         task->wstatus = wstatus;
@@ -325,8 +324,29 @@ static void exited(struct step *t, size_t i, int wstatus, const struct rusage *u
     else if (WIFSIGNALED(task->wstatus) && WTERMSIG(task->wstatus) == SIGKILL && s->tasks &&
              procs_oom_kills(s) > t->oom_kills)
         task->cause = "oom";
-    if (!start_epilog(t, i, pid))
+    if (epilog && t->phase == KILLING)
+        task->epilog_due = true; /* it would be killed with the rest */
+    else if (!epilog || !start_epilog(t, i))
         ended(t, i);
+}
+
+bool tasks_epilogs_due(const struct step *t)
+{
+    bool due = false;
+    for (size_t i = 0; i < t->ntasks; i++) {
+        if (!t->tasks[i].exited)
+            return false;
+        due = due || t->tasks[i].epilog_due;
+    }
+    return due;
+}
+
+int64_t tasks_start_epilogs(struct step *t)
+{
+    for (size_t i = 0; i < t->ntasks; i++)
+        if (t->tasks[i].epilog_due && !start_epilog(t, i))
+            ended(t, i);
+    return now_ms() + EPILOG_MS;
 }
 
 bool tasks_reaped(struct step *t, pid_t pid, int wstatus, const struct rusage *u)

@@ -477,6 +477,19 @@ def test_task_epilogs(start: Start, client: Client) -> None:
     assert client.err == {0: b"told\ntold\n"} and not client.out
 
 
+@pytest.mark.parametrize("word", ["kill", "kill9"])
+def test_epilogs_run_after_a_kill_too(start: Start, client: Client, word: str) -> None:
+    """Measured with Slurm 22.05: scancel -s KILL and -s TERM of a step."""
+    path = program(start, "epilog", "sleep 0.2; echo $SLURM_PROCID >> epilogs")
+    records = [*tasks(2, "trap '' TERM; echo up; sleep 300"), ("user_task_epilog", path)]
+    step = start("", *records, *client.records(), out="", killwait=1)
+    client.until(lambda: len(client.out) == 2)
+    step.tell(f"{word} cancelled")
+    status = step.finish()
+    assert [task.wstatus for task in status.tasks.values()] == [9, 9]
+    assert sorted((start.out / "epilogs").read_text().split()) == ["0", "1"]
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
