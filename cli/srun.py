@@ -439,9 +439,13 @@ def waiting_texts(plan: Plan, name: str, job: int, looked: str, options: LaunchO
         plan.say("pending", queued)
         plan.say("granted", f"{name}: job {job} has been allocated resources\n")
     if name == "srun":
-        plan.say("revoked", f"srun: Job allocation {job} has been revoked\n")
+        texts = f"srun: Force Terminated JobId={job}\nsrun: Job allocation {job} has been revoked\n"
+        plan.say("revoked", texts)
     else:
-        plan.say("revoked", f"{name}: Job allocation {job} has been revoked.\n")
+        texts = (
+            f"{name}: Job allocation {job} has been revoked.\n{name}: Job aborted due to signal\n"
+        )
+        plan.say("revoked", texts)
 
 
 def _job_specs(asked: _Asked, one: _Run) -> list[JobSpec]:

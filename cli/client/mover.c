@@ -32,7 +32,7 @@ struct rlimit files_before;
 static struct link *control;
 /* what could not be told to the agent yet */
 static struct queue backlog;
-static bool called, ended, leaving, revoked, broken, given_back;
+static bool called, ended, leaving, revoked, broken, given_back, hung_up;
 /* the allocation is there, and nothing is to run in it (--no-shell) */
 static bool granted;
 static int code = 1;
@@ -376,8 +376,10 @@ static void signalled(int signum, pid_t from) {
         return;
     }
     tell_signal(signum);
-    if (signum == SIGHUP)
+    if (signum == SIGHUP && plan.mode == MODE_SALLOC) {
+        hung_up = true;
         shell_signal(SIGHUP);
+    }
 }
 
 static int catch_signals(void) {
@@ -449,7 +451,7 @@ static int64_t decide_salloc(int64_t now) {
     }
     /* The agent's last words, or nobody there to say them. */
     if (ended || (!control && lost_since >= given_back_at && called))
-        finish(shell_code());
+        finish(hung_up ? 1 : shell_code());
     else if (now >= given_back_at + LOST_MS)
         cancel_job(shell_code());
     return given_back_at + LOST_MS;

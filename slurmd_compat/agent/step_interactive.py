@@ -5,6 +5,7 @@ With srun the job is its one step; with salloc it lasts until the client's shell
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 #: ms for which a client is called again after a restart: it waits for 30 s
 PATIENCE_MS = 25_000
+#: signals at which salloc gives its allocation back
+SALLOC_ENDS = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
 
 
 def read(record: Record) -> Interactive | None:
@@ -159,8 +165,23 @@ class InteractiveJob:
             if self._revoked and wstatus & 0x7F:
                 code = 1
             self._end(wstatus, "", now, code)
-        elif letter == "G" and data and not self._given and data[0] in (1, 2, 3, 15):
+        elif letter == "G" and data and self._salloc:
+            self._signalled(data[0], now)
+        elif letter == "G" and data and data[0] in (1, 2, 3, 15):
             self._end(0, "cancelled", now, 1)
+
+    def _signalled(self, signum: int, now: int) -> None:
+        """salloc itself, not its shell, got a signal: the allocation is given back. The shell goes
+        on, but that a hangup reaches it too."""
+        if signum not in SALLOC_ENDS:
+            return
+        if not self._given:
+            self._end(0, "cancelled", now, 1)
+        elif signum == signal.SIGHUP:
+            self._end(0, "", now, 1)
+        elif not self._over:
+            self._say_revoked("")
+            self._end(0, "cancelled", now)
 
     def lost(self, now: int) -> None:
         """The client has gone: nobody wants the job any more. Where it has a step, that ends and
@@ -173,17 +194,18 @@ class InteractiveJob:
         if self._over:
             return
         if self._salloc and not self._revoked and not self.wire.no_shell:
-            self._revoked = True
-            job = self.jobs.job.id
-            if cause == "timeout":
-                self._say(
-                    f"Job {job} has exceeded its time limit and its allocation has been revoked."
-                )
-            else:
-                self._say(f"Job allocation {job} has been revoked.")
-            self._steps.clients.tell(self.client, "R")
+            self._say_revoked(cause)
         if not self.jobs.running:
             self._end(0, cause, now)
+
+    def _say_revoked(self, cause: str) -> None:
+        self._revoked = True
+        job = self.jobs.job.id
+        if cause == "timeout":
+            self._say(f"Job {job} has exceeded its time limit and its allocation has been revoked.")
+        else:
+            self._say(f"Job allocation {job} has been revoked.")
+        self._steps.clients.tell(self.client, "R")
 
     def _end(self, wstatus: int, cause: str, now: int, code: int | None = None) -> None:
         """The job's end, once: durable before the client hears of it."""

@@ -249,6 +249,18 @@ def test_kill_command(start: Start, asked: str, number: int) -> None:
     client.done(1)
 
 
+def test_a_hangup_reaches_the_shell_too(start: Start) -> None:
+    """Real salloc exits with 1 then, whatever its command does."""
+    client = salloc(start, "sh", "-c", "trap 'exit 3' HUP; echo up; while :; do sleep 0.05; done")
+    agent = client.agent()
+    agent.say("A", b"")
+    heard(client.process.stdout, b"up\n")
+    client.process.send_signal(signal.SIGHUP)
+    assert agent.expect("G") == bytes([signal.SIGHUP])
+    agent.say("X", b"\1")
+    client.done(1)
+
+
 def test_no_shell(start: Start) -> None:
     client = salloc(start, noshell="1")
     agent = client.agent()

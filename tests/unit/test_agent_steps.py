@@ -588,6 +588,29 @@ def test_salloc_is_cancelled() -> None:
     assert client.codes == [1]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("signum", [2, 3, 15, 10, 12])
+def test_a_signal_to_salloc_itself_revokes_the_allocation(signum: int) -> None:
+    """As `kill` of a real salloc: the job is CANCELLED, the shell goes on and has its own code."""
+    world, client = salloc()
+    world.say(client, "G", bytes([signum]))  # type: ignore[arg-type]
+    assert client.errors[2:] == ["salloc: Job allocation 7 has been revoked."]  # type: ignore[attr-defined]
+    assert world.phase("n1") == Phase.RELEASED
+    assert world.reports["n1"].cause == "cancelled"
+    assert client.codes == []  # type: ignore[attr-defined]
+    world.say(client, "Z", (3 << 8).to_bytes(4, "big"))  # type: ignore[arg-type]
+    assert client.codes == [3]  # type: ignore[attr-defined]
+
+
+def test_a_hangup_of_salloc_gives_the_allocation_back() -> None:
+    """Real salloc: "Relinquishing", the job is COMPLETED, exit code 1."""
+    world, client = salloc()
+    world.say(client, "G", b"\x01")  # type: ignore[arg-type]
+    assert client.errors[2:] == ["salloc: Relinquishing job allocation 7"]  # type: ignore[attr-defined]
+    assert client.codes == [1]  # type: ignore[attr-defined]
+    assert world.phase("n1") == Phase.RELEASED
+    assert world.reports["n1"].cause == ""
+
+
 def test_salloc_goes_away() -> None:
     world, client = salloc()
     world.leave(client)  # type: ignore[arg-type]

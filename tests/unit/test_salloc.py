@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from launch_support import SECRET, LaunchCluster, salloc
+from launch_support import SECRET, LaunchCluster, salloc, srun
 from sbatch_support import SLURM_CONF
 
 from gsched.config import parse_config
@@ -114,3 +114,13 @@ def test_another_directory() -> None:
     done = salloc("-D", "sub", "true", cwd="/d")
     assert done.plan["chdir"] == "/d/sub"
     assert done.cluster.submitted[0].spec.work_dir == "/d/sub"
+
+
+def test_the_words_of_a_signal_while_the_job_waits() -> None:
+    """Real salloc that gets SIGTERM while it waits; srun as in transcript 039 of 26.05."""
+    assert salloc("true").plan["revoked"] == (
+        "salloc: Job allocation 1 has been revoked.\nsalloc: Job aborted due to signal\n"
+    )
+    assert srun("true").plan["revoked"] == (
+        "srun: Force Terminated JobId=1\nsrun: Job allocation 1 has been revoked\n"
+    )
