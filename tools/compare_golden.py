@@ -42,14 +42,17 @@ BEGIN = "<!-- written by tools/compare_golden.py --write-docs -->"
 END = "<!-- end of what tools/compare_golden.py wrote -->"
 
 #: commands that are there; others of Slurm's are stubs, so that no other installation answers
-OURS = ("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "slurmctld", "slurmd")
+OURS = (
+    *("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "slurmctld", "slurmd"),
+    *("srun", "salloc", "sattach", "sbcast", "sstat"),
+)
 ABSENT = (
-    *("srun", "salloc", "sacctmgr", "sstat", "sprio", "sbcast", "sattach", "strigger", "sreport"),
+    *("sacctmgr", "sprio", "strigger", "sreport"),
     *("sshare", "sdiag", "smap", "sview", "scrontab", "sgather"),
 )
 USES_ABSENT = re.compile(rf"(?<![\w./-])(?:{'|'.join(ABSENT)})(?![\w=.-])")
 
-#: themes of the commands that are there; those left out use nothing but srun, salloc and sstat
+#: themes of the commands that are there
 THEMES = (
     *("sbatch-basic", "sbatch-parsable", "sbatch-wrap", "sbatch-bad-options"),
     *("sbatch-script-errors", "sbatch-limits-reached", "sbatch-array", "sbatch-dependency"),
@@ -58,6 +61,8 @@ THEMES = (
     *("sbatch-help-usage", "env-batch", "env-array", "env-het", "squeue-views", "squeue-format"),
     *("squeue-json", "squeue-reasons", "squeue-reasons-2", "scancel", "exit-codes", "time-limit"),
     *("scontrol-show", "scontrol-update", "sinfo-views", "sacct-views", "requeue", "permissions"),
+    *("env-srun-task", "env-srun-alone", "env-salloc", "sstat", "srun-outside", "srun-inside"),
+    *("srun-signals", "salloc", "sbcast-sattach-strigger-misc"),
     *("many-sbatch-directives", "options-and-fields"),
 )
 #: the number of alice in the transcripts

@@ -68,7 +68,7 @@ PROCESS = re.compile(r" *\d+ +\d+ +\d+ +\d+ \S|<id> +\d")
 ID_PLACES = (
     r"(?<=batch job )\d+",
     r"(?<=[Jj]ob )\d+",
-    r"(?<=JOB )\d+",
+    r"(?<=JOB )\d+|(?<=STEP )\d+(?=\.)|(?<=[Jj]ob allocation )\d+",
     r"(?<=job=)\d+|(?<=job id )\d+|(?<=step id )\d+|(?<=StepId=)\d+|(?<=step )\d+(?=\.)",
     r"(?<=Script for )\d+|(?<=used for )\d+",
     r"(?<=[Jj]ob[Ii]d=)\d+",
@@ -87,7 +87,7 @@ ID_PLACES = (
 ID_ARGUMENTS = (
     r"(?<=-j )\d+(?:,\d+)*|(?<=afterok:)\d+",
     r"(?<=show job )\d+|(?<=batch_script )\d+|(?<=show step )\d+|(?<=listpids )\d+",
-    r"(?<=wait_job )\d+|(?<=top )\d+|(?<=notify )\d+",
+    r"(?<=wait_job )\d+|(?<=top )\d+|(?<=notify )\d+|(?<=sstat )\d+(?=$|\.)",
     r"(?<=job=)\d+|(?<=jobid=)\d+|(?<=perm-)\d+|(?<=slurm-)\d+",
     r"(?<=requeue )\d+|(?<=requeuehold )\d+|(?<=hold )\d+|(?<=release )\d+",
     r"(?<=suspend )\d+|(?<=resume )\d+|(?<=scancel )\d+|(?<=scancel -v )\d+",

@@ -54,7 +54,7 @@ from slurmd_compat.agent.step_words import (
 )
 from slurmd_compat.agent.words import Key, Record
 
-#: ms within which the controller hears of steps that began or ended
+#: ms within which the controller hears of steps that began or ended, and between two such reports
 REPORT_MS = 200
 #: most steps in one report; the rest follows when these are kept
 MOST_TOLD = 2000
@@ -103,6 +103,8 @@ class Steps:
         self.job_over = job_over
         self._job_idle = job_idle
         self._report_at = report_at
+        #: when the controller was last told of steps
+        self._told_ms = -REPORT_MS
         self.clients = ClientTable(emit)
         self.shares = Shares(boot_id, emit, self, self._shares_idle)
         #: attempts that run here, and those of them that this node leads
@@ -179,6 +181,8 @@ class Steps:
         jobs = self._jobs.get(key)
         if jobs is None:
             return []
+        if jobs.dirty:
+            self._told_ms = now
         return [lead.report(now) for lead in itertools.islice(jobs.dirty.values(), MOST_TOLD)]
 
     def kept(self, key: Key, steps: Iterable[tuple[int, bool]], now: int) -> None:
@@ -271,8 +275,9 @@ class Steps:
         self.emit(DropStep(key))
 
     def lead_finished(self, jobs: JobSteps, lead: Lead, now: int) -> None:
-        """Nothing of a step is left anywhere."""
-        self.report_soon(now)
+        """Nothing of a step is left anywhere. Whoever asks next is to hear of it: it is told at once,
+        unless there are many."""
+        self._report_at(max(now, self._told_ms + REPORT_MS))
         interactive = self._interactive.get(jobs.key)
         if lead.record.of_job and interactive is not None:
             interactive.step_over(lead, now)

@@ -730,3 +730,24 @@ def test_lists_of_tasks() -> None:
     assert step_text.ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
     assert step_text.tasks([3]) == "task 3"
     assert step_text.tasks([1, 0]) == "tasks 0-1"
+
+
+def test_an_end_is_told_at_once_but_not_each_of_many() -> None:
+    """After srun, squeue -s does not show its step; a script with thousands of them is told of in
+    batches."""
+    world = running()
+    world.advance(5000)
+
+    def one(number: int) -> None:
+        world.create(number + 1, ntasks=1)
+        world.task_ends(0, step=number)
+        world.advance(60)
+
+    one(0)
+    assert [world.kept[n].running for n in world.kept] == [False]
+    # The next ones come within the time of that report.
+    one(1)
+    one(2)
+    assert list(world.kept) == [0]
+    world.advance(steps.REPORT_MS)
+    assert list(world.kept) == [0, 1, 2]
