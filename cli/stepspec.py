@@ -242,6 +242,10 @@ def _read_gpus(spec: StepSpec, options: LaunchOptions) -> None:
     if options.gpus_per_task is not None:
         spec.gpus_per_task = count(parse_gpus(options.gpus_per_task))
     spec.gpu_type = next((form.type for form in found if form.type), "")
+    forms = (options.gpus, options.gpus_per_node, options.gpus_per_socket, options.gpus_per_task)
+    if not found and any(form is not None for form in forms):
+        # --gpus=0
+        spec.no_gpus = True
     if spec.no_gpus:
         spec.gpus_per_node = spec.gpus_total = spec.gpus_per_socket = spec.gpus_per_task = 0
 

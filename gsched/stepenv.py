@@ -174,7 +174,7 @@ def _of_options(spec: StepSpec, step: Step, inside: bool) -> dict[str, str]:
     if spec.mpi:
         found["SLURM_MPI_TYPE"] = spec.mpi
     if spec.cpu_freq:
-        found["SLURM_CPU_FREQ_REQ"] = spec.cpu_freq
+        found["SLURM_CPU_FREQ_REQ"] = spec.cpu_freq.capitalize()
     found |= _binding(spec)
     return found
 
@@ -301,7 +301,7 @@ def _salloc(job: Job, config: Config) -> dict[str, str]:
         "SLURM_GPU_BIND": spec.gpu_bind,
         "SLURM_HINT": spec.hint,
         "SLURM_NETWORK": spec.network,
-        "SLURM_CPU_FREQ_REQ": spec.cpu_freq,
+        "SLURM_CPU_FREQ_REQ": spec.cpu_freq.capitalize(),
     }
     found |= {name: text for name, text in texts.items() if text}
     for name, value in (

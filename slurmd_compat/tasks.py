@@ -229,7 +229,7 @@ def _note(launch: LaunchStep, local: int, node: str, masks: Sequence[int]) -> Or
         listed = ",".join(str(bit) for bit in bits(mine))
         text += (
             f"gpu-bind: usable_gres=0x{mine:x}; bit_alloc=0x{share.alloc.gpus:x}; "
-            f"local_inx={local}; global_list={listed}; local_list={listed}\n"
+            f"local_inx=0; global_list={listed}; local_list={listed}\n"
         )
     return [("tnote", text)] if text else []
 

@@ -338,7 +338,7 @@ def test_gpus_of_a_step() -> None:
     assert (spec.gpus_total, spec.gpus_per_node, spec.gpus_set) == (1, 0, True)
     spec = step("--gres=gpu:h100:3", "hostname").created.spec
     assert (spec.gpus_per_node, spec.gpu_type, spec.gpus_set) == (3, "h100", True)
-    for none in ("--gres=none", "--gres=gpu:0"):
+    for none in ("--gres=none", "--gres=gpu:0", "--gpus=0", "--gpus-per-node=0"):
         spec = step(none, "hostname").created.spec
         assert (spec.no_gpus, spec.gpus_per_node) == (True, 0)
     spec = step("hostname", env={"SLURM_STEP_GRES": "none", "SLURM_GRES": "gpu:2"}).created.spec

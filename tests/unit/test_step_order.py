@@ -202,7 +202,7 @@ def test_lines_about_bindings() -> None:
     assert each_task(order(ntasks=4, cpu_bind="verbose"), "tnote") == [[], []]
     items = order(ntasks=4, gpus_total=6, gpus_set=True, gpu_bind="verbose,single:1")
     assert each_task(items, "tnote")[1] == [
-        "gpu-bind: usable_gres=0x2; bit_alloc=0x7; local_inx=1; global_list=1; local_list=1\n"
+        "gpu-bind: usable_gres=0x2; bit_alloc=0x7; local_inx=0; global_list=1; local_list=1\n"
     ]
 
 

@@ -271,6 +271,7 @@ INSIDE = {"SLURM_JOB_ID": "291", "SLURM_JOB_NAME": "in.sh", "PATH": "/bin", "HOM
         ({"umask": 0o077}, {"SLURM_UMASK": "0077"}),
         ({"export": "ALL,FOO=bar"}, {"FOO": "bar"}),
         ({"mpi": "pmi2"}, {"SLURM_MPI_TYPE": "pmi2"}),
+        ({"cpu_freq": "high"}, {"SLURM_CPU_FREQ_REQ": "High"}),
     ],
 )
 def test_what_options_of_srun_leave(options: dict[str, object], changed: dict[str, str]) -> None:
