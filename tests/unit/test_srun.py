@@ -14,6 +14,8 @@ from gsched.config import parse_config
 from gsched.model.step import ALL_TASKS, NO_TASK
 from gsched.wire.messages import FirstLook, Refused
 from gsched.wire.steps import Behalf, CreateStep, NotTaken, Taken
+from gsched_cli.launch_options import SALLOC, SRUN
+from gsched_cli.options import NONE, OPTIONAL, REQUIRED, Option
 
 
 @pytest.mark.parametrize(
@@ -511,3 +513,32 @@ def test_help_names_every_option() -> None:
         assert name in done.out
     assert launch("srun", "--usage").out.startswith("Usage: srun ")
     assert launch("srun", "--version").out == "slurm 26.05.0\n"
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(("name", "table"), [("srun", SRUN), ("salloc", SALLOC)])
+def test_every_option_of_the_real_one_is_known(  # type: ignore[no-untyped-def]
+    shared, name: str, table: dict[str, Option]
+) -> None:
+    """With its letter, and with or without an argument; the help of Slurm shows optional arguments
+    as required or not at all."""
+    text = (shared / "golden" / "26.05" / "045-options-and-fields.txt").read_text()
+    listed = text[text.index(f"$ {name} --help") :]
+    listed = listed[: listed.index("--- exit")]
+    rows = re.findall(r"^ +(?:-(\w), )? *--([a-z][a-z-]+)(\[?=)?", listed, re.MULTILINE)
+    assert len(rows) > 80
+    for short, long, argument in rows:
+        option = table[long]
+        assert option.short == short, long
+        if option.argument == OPTIONAL or long == "mem":
+            continue
+        assert option.argument == (REQUIRED if argument else NONE), long
+
+
+def test_the_tables_are_sound() -> None:
+    for table in (SRUN, SALLOC):
+        assert list(table) == sorted(table)
+        shorts = [option.short for option in table.values() if option.short]
+        assert len(shorts) == len(set(shorts))
+    # Options of Slurm 22.05 that its help does not name.
+    assert {"cpu_bind", "tasks-per-node", "cluster", "uid", "gid", "interactive"} <= set(SRUN)
