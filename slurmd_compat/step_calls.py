@@ -85,7 +85,10 @@ class ClientCalls:
     def close(self) -> None:
         for call in self._held.values():
             if call.sock is not None:
-                # What has been said last goes out before.
+                if call.connected and call.out:
+                    # What has been said last goes out before, as far as there is room.
+                    with contextlib.suppress(OSError):
+                        call.sock.send(call.out)
                 call.sock.close()
         self._held.clear()
         os.close(self._wake_read)

@@ -286,8 +286,9 @@ class StepService:
             self._log.error(f"could not write the journal: {error.strerror or error}")
 
     def _spawn(self, action: SpawnShare) -> None:
+        mine = (action.key.job_id, action.launch.step.job_id)
         if any(
-            (key.step, key.cluster) == (action.key.step, action.key.cluster)
+            (key.step, key.cluster) == (action.key.step, action.key.cluster) and key.job_id in mine
             for key in self._unwritten
         ):
             self._feed(ShareFailed(action.key, "No space left on device"))

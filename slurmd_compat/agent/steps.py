@@ -15,26 +15,20 @@ from gsched.hostlist import compress
 from gsched.layout import Planned, plan_step
 from gsched.model import Job, NodeAlloc, Phase
 from gsched.model.step import Step, StepSpec
-from gsched.wire.messages import BadMessage, decode, encode
+from gsched.wire.messages import encode
 from gsched.wire.steps import (
     AttachStep,
     CreateStep,
-    FollowStep,
     FromAgent,
-    LaunchStep,
     NotTaken,
     PassedBack,
-    PassOn,
-    StepKnown,
-    StepShare,
-    StopStep,
     Taken,
-    ToAgent,
 )
 from slurmd_compat.agent.step_client import ClientTable
 from slurmd_compat.agent.step_create import JobSteps, NoStep, Waiting
 from slurmd_compat.agent.step_interactive import PATIENCE_MS, InteractiveJob, read
 from slurmd_compat.agent.step_lead import Lead, Rules
+from slurmd_compat.agent.step_post import Post
 from slurmd_compat.agent.step_share import Shares
 from slurmd_compat.agent.step_words import (
     Answer,
@@ -46,7 +40,6 @@ from slurmd_compat.agent.step_words import (
     MailIn,
     SendMail,
     ShareRecord,
-    Source,
     StepAction,
     StepInput,
     StepKey,
@@ -58,9 +51,6 @@ from slurmd_compat.agent.words import Key, Record
 REPORT_MS = 200
 #: most steps in one report; the rest follows when these are kept
 MOST_TOLD = 2000
-#: most requests passed on to a leading node without an answer yet, and ms until they are dropped
-MOST_PASSED = 1024
-PASSED_MS = 15_000
 
 Planner = Callable[[StepSpec, Job, Sequence[NodeAlloc], Config], Planned]
 
@@ -108,33 +98,31 @@ class Steps:
         self.clients = ClientTable(emit)
         self.shares = Shares(boot_id, emit, self, self._shares_idle)
         #: attempts that run here, and those of them that this node leads
-        self._records: dict[Key, Record] = {}
-        self._jobs: dict[Key, JobSteps] = {}
+        self.records: dict[Key, Record] = {}
+        self.jobs: dict[Key, JobSteps] = {}
         self._interactive: dict[Key, InteractiveJob] = {}
         #: leads with something to tell the controller
         self._told_later: dict[StepKey, None] = {}
-        self._tokens = itertools.count(1)
-        #: requests passed on: token -> (who asked, until when)
-        self._passed: dict[int, tuple[Source, int]] = {}
+        self._post = Post(self)
 
     # -- what the agent asks and says
 
     def busy(self, key: Key) -> bool:
         """Whether something of the attempt's steps is not over yet, here or (where it is led) on
         any node."""
-        jobs = self._jobs.get(key)
+        jobs = self.jobs.get(key)
         return self.shares.living(key) or (jobs is not None and bool(jobs.running))
 
     def ready(self, record: Record) -> None:
         """The node holds the attempt: shares of it may be launched here."""
-        self._records[record.key] = record
+        self.records[record.key] = record
 
     def running(self, record: Record, now: int) -> None:
         """The attempt runs: steps may be created."""
-        self._records[record.key] = record
+        self.records[record.key] = record
         if not record.launch.batch:
             return
-        jobs = self._jobs[record.key] = JobSteps(record, self)
+        jobs = self.jobs[record.key] = JobSteps(record, self)
         if record.launch.job.spec.interactive:
             wire = read(record)
             if wire is None:
@@ -152,7 +140,7 @@ class Steps:
 
     def stop_job(self, key: Key, cause: str, now: int) -> None:
         """The attempt ends: so do its steps. `job_idle` follows unless nothing runs."""
-        jobs = self._jobs.get(key)
+        jobs = self.jobs.get(key)
         if jobs is not None and not jobs.stopping:
             jobs.stop(cause, now)
             interactive = self._interactive.get(key)
@@ -167,7 +155,7 @@ class Steps:
 
     def signal_step(self, key: Key, step: int, signum: int, now: int) -> None:
         """To one step, on all its nodes; 0 ends it."""
-        jobs = self._jobs.get(key)
+        jobs = self.jobs.get(key)
         lead = jobs.leads.get(step) if jobs is not None else None
         if lead is None or lead.over:
             return
@@ -178,32 +166,37 @@ class Steps:
 
     def told(self, key: Key, now: int) -> list[Step]:
         """What the controller has not kept yet, oldest first."""
-        jobs = self._jobs.get(key)
+        jobs = self.jobs.get(key)
         if jobs is None:
             return []
         if jobs.dirty:
             self._told_ms = now
         return [lead.report(now) for lead in itertools.islice(jobs.dirty.values(), MOST_TOLD)]
 
+    def untold(self, key: Key) -> bool:
+        """Whether there is more to tell than `told` gives: the attempt's end is not told yet."""
+        jobs = self.jobs.get(key)
+        return jobs is not None and len(jobs.dirty) > MOST_TOLD
+
     def kept(self, key: Key, steps: Iterable[tuple[int, bool]], now: int) -> None:
         """The controller has these in its store."""
-        jobs = self._jobs.get(key)
+        jobs = self.jobs.get(key)
         if jobs is None:
             return
         for number, ended in steps:
             jobs.kept(number, ended)
-        if len(jobs.dirty) >= MOST_TOLD:
+        if jobs.dirty:
             self.report_soon(now)
 
     def forget(self, key: Key) -> None:
         """The attempt is forgotten, and its steps with it."""
-        jobs = self._jobs.pop(key, None)
+        jobs = self.jobs.pop(key, None)
         if jobs is not None:
             for lead in list(jobs.leads.values()):
                 jobs.drop(lead)
         self.shares.forget_job(key)
         self._interactive.pop(key, None)
-        self._records.pop(key, None)
+        self.records.pop(key, None)
 
     def restore(
         self,
@@ -218,19 +211,19 @@ class Steps:
         for record in records:
             if record.phase == Phase.RELEASED and not record.launch.batch:
                 continue
-            self._records[record.key] = record
+            self.records[record.key] = record
             if record.boot_id != self.boot_id:
                 rebooted.add(record.key)
             if record.launch.batch and record.phase >= Phase.RUNNING:
-                self._jobs[record.key] = JobSteps(record, self)
+                self.jobs[record.key] = JobSteps(record, self)
         for share in shares:
-            if share.key.job in self._records:
+            if share.key.job in self.records:
                 self.shares.restore(share, now)
             else:
                 self.emit(DropStep(share.key))
         found: list[Lead] = []
         for lead_record in sorted(leads, key=lambda lead: lead.key):
-            jobs = self._jobs.get(lead_record.key.job)
+            jobs = self.jobs.get(lead_record.key.job)
             if jobs is None:
                 self.emit(DropStep(lead_record.key))
                 continue
@@ -245,14 +238,14 @@ class Steps:
         for lead in found:
             lead.restore(lead.key.job in rebooted, now)
         for wait in sorted(waits, key=lambda wait: wait.key.step, reverse=True):
-            jobs = self._jobs.get(wait.key.job)
+            jobs = self.jobs.get(wait.key.job)
             if jobs is None or wait.key.job in rebooted or jobs.record.phase > Phase.RUNNING:
                 self.emit(DropStep(wait.key))
                 continue
             waiting = jobs.restore_waiting(wait)
             if waiting is not None and not wait.of_job:
                 self.clients.call(waiting.client, PATIENCE_MS)
-        for key, jobs in self._jobs.items():
+        for key, jobs in self.jobs.items():
             record = jobs.record
             if record.phase > Phase.RUNNING:
                 jobs.stopping = record.kill or record.cause or "cancelled"
@@ -306,16 +299,16 @@ class Steps:
             found.share_over(index, error, now)
 
     def _lead(self, key: StepKey) -> Lead | None:
-        jobs = self._jobs.get(key.job)
+        jobs = self.jobs.get(key.job)
         return jobs.leads.get(key.step) if jobs is not None else None
 
     # -- inputs
 
     def apply(self, item: StepInput, now: int) -> None:
         if isinstance(item, Ask):
-            self._ask(item, now)
+            self.ask(item, now)
         elif isinstance(item, MailIn):
-            self._mail(item, now)
+            self._post.take(item, now)
         elif isinstance(item, ClientSaid | ClientLost):
             self._client(item, now)
         else:
@@ -323,16 +316,15 @@ class Steps:
 
     def wake_at(self) -> int:
         """Monotonic ms at which `tick` is due; -1: nothing is."""
-        marks = [self.shares.wake_at()]
-        for jobs in self._jobs.values():
+        marks = [self.shares.wake_at(), self._post.wake_at()]
+        for jobs in self.jobs.values():
             marks += [lead.wake_at() for lead in jobs.running]
             marks += [self._limit_at(jobs), self._warn_at(jobs)]
-        marks += [until for _, until in self._passed.values()]
         return min((mark for mark in marks if mark >= 0), default=-1)
 
     def tick(self, now: int) -> None:
         self.shares.tick(now)
-        for jobs in list(self._jobs.values()):
+        for jobs in list(self.jobs.values()):
             for lead in jobs.running:
                 lead.tick(now)
             if 0 <= self._warn_at(jobs) <= now:
@@ -341,9 +333,7 @@ class Steps:
                     lead.signal(jobs.job.spec.signal_num, now)
             if 0 <= self._limit_at(jobs) <= now:
                 self.stop_job(jobs.key, "timeout", now)
-        for token, (_, until) in list(self._passed.items()):
-            if until <= now:
-                del self._passed[token]
+        self._post.tick(now)
 
     def _limit_at(self, jobs: JobSteps) -> int:
         """When the job's time is over; its script's supervisor keeps the same time."""
@@ -393,7 +383,7 @@ class Steps:
     def find(self, job_id: int) -> Record | None:
         """The attempt that a job number means: any component's of one job."""
         found = None
-        for record in self._records.values():
+        for record in self.records.values():
             job = record.launch.job
             ids = {job.id, *(part.id for part in record.launch.components)}
             if job_id in ids and (
@@ -409,13 +399,13 @@ class Steps:
 
     def others(self, record: Record) -> set[str]:
         """Further nodes on which steps of a job run that this node leads."""
-        jobs = self._jobs.get(record.key)
+        jobs = self.jobs.get(record.key)
         if jobs is None:
             return set()
         found = {part.node for lead in jobs.running for part in lead.step.nodes}
         return found - {self.node}
 
-    def _ask(self, item: Ask, now: int) -> None:
+    def ask(self, item: Ask, now: int) -> None:
         answer = self._answer(item, now)
         if answer is None:
             return
@@ -435,8 +425,13 @@ class Steps:
         if item.uid not in (0, record.launch.job.uid):
             return _not_confirmed(job_id, "Access/permission denied", "ESLURM_ACCESS_DENIED")
         if not record.launch.batch:
-            return self._pass_on(item, record, now)
-        jobs = self._jobs.get(record.key)
+            return self._post.pass_on(item, record, now)
+        if record.phase < Phase.RUNNING:
+            return NotTaken(
+                f"error: Unable to create step for job {job_id}: Job is pending execution",
+                "ESLURM_JOB_PENDING",
+            )
+        jobs = self.jobs.get(record.key)
         if jobs is None or record.phase > Phase.RUNNING:
             return NotTaken(
                 f"error: Unable to create step for job {job_id}: "
@@ -468,119 +463,11 @@ class Steps:
             lead.attach(client, message.task, message.stdin)
         return Taken(message.request_id, message.step)
 
-    def _pass_on(self, item: Ask, record: Record, now: int) -> FromAgent | None:
-        """To the node that leads the job."""
-        if item.source.kind == "node" or len(self._passed) >= MOST_PASSED:
-            return NotTaken("error: Unable to create step: Requested nodes are busy")
-        token = next(self._tokens)
-        self._passed[token] = (item.source, now + PASSED_MS)
-        job = record.launch.job
-        lead = next((part for part in record.launch.components if not part.het_offset), job)
-        word = PassOn(token, item.uid, item.gid, encode(item.message))
-        self.emit(SendMail(lead.id, lead.attempt, "", word))
-        return None
-
-    # -- mail
-
-    def _mail(self, item: MailIn, now: int) -> None:
-        mail = item.mail
-        if isinstance(mail, PassedBack):
-            passed = self._passed.pop(mail.token, None)
-            if passed is not None:
-                try:
-                    self.emit(Answer(passed[0], decode(FromAgent, mail.payload)))
-                except BadMessage:
-                    return
-            return
-        if isinstance(mail, PassOn):
-            self._passed_on(item, mail, now)
-            return
-        if isinstance(mail, StepShare):
-            jobs = self._led(item)
-            lead = jobs.leads.get(mail.step) if jobs is not None else None
-            if lead is not None:
-                nodes = lead.step.nodes
-                if mail.index < len(nodes) and nodes[mail.index].node == item.node:
-                    lead.heard(mail.index, mail, now)
-            elif jobs is not None and mail.released:
-                # Forgotten long ago.
-                known = StepKnown(mail.step)
-                self.emit(SendMail(item.job_id, item.attempt, item.node, known))
-            return
-        record = self._mine(item)
-        if record is None:
-            return
-        cluster = record.cluster
-        lead_key = StepKey(
-            item.job_id,
-            item.attempt,
-            cluster,
-            mail.step.id if isinstance(mail, LaunchStep) else mail.step,
-        )
-        if isinstance(mail, LaunchStep):
-            self._launch(item, mail, lead_key, now)
-        else:
-            for share in self.shares.of_step(lead_key):
-                if isinstance(mail, FollowStep):
-                    self.shares.follow(share.key, mail)
-                elif isinstance(mail, StopStep):
-                    self.shares.stop(share.key, mail.signum, mail.cause, now)
-                else:
-                    self.shares.known(share.key)
-
-    def _led(self, item: MailIn) -> JobSteps | None:
-        for key, jobs in self._jobs.items():
-            if (key.job_id, key.attempt) == (item.job_id, item.attempt):
-                return jobs
-        return None
-
-    def _mine(self, item: MailIn) -> Record | None:
-        """The attempt here that belongs to a leading node's job, if that node leads it."""
-        for record in self._records.values():
-            job = record.launch.job
-            parts = record.launch.components or [job]
-            first = parts[0]
-            if (first.id, first.attempt) == (item.job_id, item.attempt):
-                if first.alloc and first.alloc[0].node == item.node:
-                    return record
-        return None
-
-    def _launch(self, item: MailIn, mail: LaunchStep, lead: StepKey, now: int) -> None:
-        if mail.index >= len(mail.step.nodes):
-            return
-        part = mail.step.nodes[mail.index]
-        if part.node != self.node:
-            return
-        for record in self._records.values():
-            job = record.launch.job
-            parts = record.launch.components or [job]
-            if job.het_offset == part.het_offset and (parts[0].id, parts[0].attempt) == (
-                item.job_id,
-                item.attempt,
-            ):
-                key = StepKey(*record.key, mail.step.id)
-                if record.kill or record.phase > Phase.RUNNING:
-                    self.shares.refuse(
-                        key, mail, item.node, lead, "Job/step already completing or completed", now
-                    )
-                elif record.phase >= Phase.PREPARED:
-                    self.shares.launch(key, mail, item.node, lead, now)
-                return
-
-    def _passed_on(self, item: MailIn, mail: PassOn, now: int) -> None:
-        source = Source("node", mail.token, item.node, item.job_id, item.attempt)
-        try:
-            message = decode(ToAgent, mail.payload)
-        except BadMessage:
-            return
-        if isinstance(message, CreateStep | AttachStep):
-            self._ask(Ask(source, mail.uid, mail.gid, message), now)
-
     # -- what must always hold
 
     def check_invariants(self) -> None:
         """Raises AssertionError where the state contradicts itself."""
-        for jobs in self._jobs.values():
+        for jobs in self.jobs.values():
             for offset, job in enumerate(jobs.components):
                 for part in job.alloc:
                     cpus = gpus = 0

@@ -9,7 +9,7 @@ from gsched.model import Phase
 from gsched.model.step import Callback, StepSpec, StepState
 from gsched.wire.messages import Kill, Signal
 from gsched.wire.steps import AttachStep, Interactive, NotTaken, Taken
-from slurmd_compat.agent import step_text, steps
+from slurmd_compat.agent import Linked, Tick, step_text, steps
 from slurmd_compat.agent.step_words import Ask, Source
 
 INT, QUIT, KILL, USR1, TERM, CONT = 2, 3, 9, 10, 15, 18
@@ -461,7 +461,7 @@ def test_layout() -> None:
     """As sattach --layout of 22.05 has it."""
     world = running(2)
     world.create(1, ntasks=3, min_nodes=2)
-    (lead,) = next(iter(world.leader.steps._jobs.values())).leads.values()
+    (lead,) = next(iter(world.leader.steps.jobs.values())).leads.values()
     assert steps.layout(lead.step) == [
         "Job step layout:",
         "\t3 tasks, 2 nodes (n[1-2])",
@@ -522,6 +522,25 @@ def test_numbers_are_not_used_again_after_a_restart() -> None:
     world.crash("n1")
     world.create(3, ntasks=1)
     assert world.answer.step == 2
+
+
+def test_the_end_of_a_job_is_told_after_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "MOST_TOLD", 3)
+    world = running()
+    world.keeping = False
+    for port in range(8):
+        world.create(port + 1, ntasks=1)
+        world.all_end(0, port)
+    world.script_ends()
+    assert world.phase("n1") == Phase.RELEASED
+    world.advance(1000)
+    assert world.reports["n1"].phase == Phase.RUNNING and sorted(world.kept) == [0, 1, 2]
+    world.keeping = True
+    for _ in range(3):
+        world.leader.apply(Tick(), world.now)
+        world.feed("n1", Linked())
+        world.advance(1000)
+    assert world.reports["n1"].phase == Phase.RELEASED and sorted(world.kept) == list(range(8))
 
 
 # -- interactive jobs
