@@ -185,6 +185,7 @@ static void wire_round(void)
     w.fd = pair[0];
     w.in = malloc(IN_BYTES);
     w.out = malloc(OUT_BYTES);
+    w.most = 1u << 26;
     nonsense = false;
     for (int i = 0; i < 3; i++) {
         if (pipe2(pipes[i], O_NONBLOCK))

@@ -128,6 +128,22 @@ static int open_std(const struct spec *s, const char *path, int which)
     return fd;
 }
 
+static void write_file(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (write(fd, text, strlen(text)) < 0)
+        errno = 0; /* a courtesy: the step runs without it too */
+    close(fd);
+}
+
+void spare_nobody(void)
+{
+    if (geteuid() == 0)
+        write_file("/proc/self/oom_score_adj", "0");
+}
+
 /* "bad interpreter(X)" is what Slurm says when the script is there and what its first line names is
  * not. */
 static bool interpreter(const char *path, char *out, size_t size)
@@ -145,16 +161,6 @@ static bool interpreter(const char *path, char *out, size_t size)
     p[strcspn(p, " \t\n")] = 0;
     snprintf(out, size, "%s", p);
     return *p != 0 && access(p, X_OK) != 0;
-}
-
-static void write_file(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    if (write(fd, text, strlen(text)) < 0)
-        errno = 0; /* a courtesy: the step runs without it too */
-    close(fd);
 }
 
 static int ascending(const void *a, const void *b)
@@ -344,8 +350,7 @@ _Noreturn void child_run(const struct spec *s, const struct task_spec *task, uin
         setpgid(0, 0);
     }
     join_cgroups(s);
-    if (geteuid() == 0)
-        write_file("/proc/self/oom_score_adj", "0");
+    spare_nobody();
     set_limits(s, &late);
     bind_cpus(task->cpus, &late);
     if (become(s))
@@ -398,8 +403,7 @@ _Noreturn void child_epilog(const struct spec *s, const struct task_spec *task, 
     report.fd = -1;
     setpgid(0, 0);
     join_cgroups(s);
-    if (geteuid() == 0)
-        write_file("/proc/self/oom_score_adj", "0");
+    spare_nobody();
     if (become(s))
         _exit(1);
     umask(s->umask);

@@ -405,6 +405,7 @@ _Noreturn void mover_run(struct spec *s, struct channel *channels, int terminal,
     keep[n++] = terminal;
     keep_only(keep, n); /* nothing of the supervisor's: from here on we are the user's */
     free(keep);
+    spare_nobody();
     if (become(s))
         _exit(errno ? errno : EPERM);
     prctl(PR_SET_DUMPABLE, 0); /* what the tasks wrote is for the client alone */
@@ -420,6 +421,8 @@ _Noreturn void mover_run(struct spec *s, struct channel *channels, int terminal,
         _exit(ENOMEM);
     if (served)
         wire_open(&m.wire, s->io, s->io_secret, (unsigned)s->io_index);
+    if (m.pmi)
+        m.wire.most = pmi_exchange_max(m.pmi);
     spec_free(s);
     if (m.wire.error)
         client_gone();

@@ -41,7 +41,8 @@ static size_t place(const struct kvs *k, const char *key)
 
 static int grow(struct kvs *k)
 {
-    struct kvs more = {.room = k->room ? 2 * k->room : 64, .n = k->n, .bytes = k->bytes};
+    struct kvs more = *k;
+    more.room = k->room ? 2 * k->room : 64;
     if (!(more.at = calloc(more.room, sizeof *more.at)))
         return -1;
     for (size_t i = 0; i < k->room; i++)
@@ -55,7 +56,7 @@ static int grow(struct kvs *k)
 int kvs_put(struct kvs *k, const char *key, const char *value)
 {
     size_t nkey = strlen(key) + 1, nvalue = strlen(value) + 1;
-    if (k->bytes + nkey + nvalue > PMI_STORE_MAX || (2 * (k->n + 1) > k->room && grow(k)))
+    if (k->bytes + nkey + nvalue > k->most || (2 * (k->n + 1) > k->room && grow(k)))
         return -1;
     char *pair = malloc(nkey + nvalue);
     if (!pair)

@@ -34,6 +34,7 @@ struct wire {
     uint32_t task;       /* of an `I` */
     size_t left;         /* bytes of it that have not come */
     unsigned char *body; /* of a message kept whole */
+    size_t most;         /* bytes that it may have: what is exchanged among the nodes */
     size_t filled;
 };
 /* Called with what the client says. */
@@ -97,6 +98,7 @@ void feeds_close(struct feeds *f);
 /* pmi.c: the process management interface */
 struct pmi;
 struct pmi *pmi_open(const struct spec *s, const struct channel *channels);
+size_t pmi_exchange_max(const struct pmi *p); /* bytes of what comes back */
 int pmi_epoll(const struct pmi *p);
 void pmi_turn(struct pmi *p, struct wire *w);
 /* All parts of an exchange. */

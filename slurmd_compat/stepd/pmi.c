@@ -24,6 +24,7 @@ struct pmi *pmi_open(const struct spec *s, const struct channel *channels)
     p->jobid = strdup(*s->pmi_jobid ? s->pmi_jobid : "0.0");
     p->all_tasks = s->all_tasks;
     p->nodes = s->nodes;
+    p->keys.most = p->attributes.most = PMI_STORE_BYTES(p->all_tasks);
     if (p->epoll < 0 || !p->tasks || !p->jobid)
         return NULL;
     if (*s->pmi_mapping && strlen(s->pmi_mapping) < PMI_VALUE_MAX)
@@ -36,6 +37,12 @@ struct pmi *pmi_open(const struct spec *s, const struct channel *channels)
             return NULL;
     }
     return p;
+}
+
+size_t pmi_exchange_max(const struct pmi *p)
+{
+    size_t most = p->keys.most + 8 * (size_t)p->nodes;
+    return most < UINT32_MAX - 64 ? most : UINT32_MAX - 64;
 }
 
 int pmi_epoll(const struct pmi *p)

@@ -8,11 +8,14 @@
 #define PMI_KEY_MAX 64 /* bytes of a key and of a value, with their NUL, as clients are told */
 #define PMI_VALUE_MAX 1024
 #define PMI_LINE_MAX (64u << 10) /* of a command; as MPICH's */
-#define PMI_STORE_MAX (64u << 20)
+/* Bytes of keys and values that a step may leave with us, who are in none of its groups: far more
+ * than MPI needs for so many ranks. */
+#define PMI_STORE_BYTES(ranks) ((16u << 20) + 4096 * (size_t)(ranks))
 
 struct kvs {
     char **at; /* "key\0value\0"; a table of 2^n places, found by hashing */
     size_t n, room, bytes;
+    size_t most; /* bytes that it takes */
 };
 /* -1: no room for more. */
 int kvs_put(struct kvs *k, const char *key, const char *value);

@@ -213,7 +213,7 @@ static void kvsput(struct pmi *p, struct pmi_task *t, const struct request *r, c
         return;
     int rc = kvs_put(&p->keys, key, value);
     if (rc == 0 && p->nodes > 1)
-        rc = p->fresh.used > PMI_STORE_MAX || bytes_add(&p->fresh, key, strlen(key) + 1) ||
+        rc = p->fresh.used > p->keys.most || bytes_add(&p->fresh, key, strlen(key) + 1) ||
                      bytes_add(&p->fresh, value, strlen(value) + 1)
                  ? -1
                  : 0;

@@ -123,6 +123,7 @@ int cancelled_text(char *out, size_t size, const struct spec *s, const char *rea
 /* Parts of it for the other files of the user part. */
 void default_signals(void);
 int become(const struct spec *s); /* the user, for good; -1 with errno */
+void spare_nobody(void);          /* when memory runs out: not as the supervisor itself */
 /* Closes all descriptors above 2 but those n (some may be -1; sorts them). */
 void keep_only(int *fds, size_t n);
 /* "[stamp] error: ...", as the supervisor of Slurm writes into the files of a step. */

@@ -123,7 +123,10 @@ static int equip(struct step *t, struct outfit *o)
     if (!s->tasks)
         return 0;
     getrlimit(RLIMIT_NOFILE, &o->files);
-    struct rlimit more = {.rlim_cur = o->files.rlim_max, .rlim_max = o->files.rlim_max};
+    rlim_t most = o->files.rlim_max, need = 8 * n + 64;
+    if (geteuid() == 0 && most < need)
+        most = need;
+    struct rlimit more = {.rlim_cur = most, .rlim_max = most};
     setrlimit(RLIMIT_NOFILE, &more);
     for (size_t i = 0; i < n; i++)
         if (equip_task(s, i, o))

@@ -406,3 +406,18 @@ else:
 assert pmi.PMI2_Finalize() == 0
 """
     run(start, client, step_of(script, 2))
+
+
+def test_keys_do_not_fill_the_memory_of_the_node(start: Start, client: Client) -> None:
+    """The mover is in none of the step's groups: what tasks may leave with it is bounded."""
+    script = """
+init2()
+value = "v" * 1000
+for i in range(100000):
+    if ask("kvs-put", key=str(i), value=value)["rc"] != "0": break
+print(i // 1000, flush=True)
+assert ask("kvs-put", key="more", value=value)["rc"] == "-1"
+assert ask("kvs-get", key="1")["value"] == value
+"""
+    run(start, client, step_of(script, 1))
+    assert 14 <= int(client.out[0]) <= 18  # 16 MB
