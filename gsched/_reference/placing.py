@@ -405,9 +405,12 @@ class Placing(Windows, Topology, Nearness):
         count = gpus.bit_count()
         if end and self.book is not None:
             kept = self.book.kept(i, end)
-            if kept is not None:
+            if kept is not None and want.owner >= 0:
+                if self.book.planned_on(i, end):
+                    return None
+            elif kept is not None:
                 window = self.book.window(i, self.book.now, end, want.reservation)
-                if (want.exclusive or want.owner >= 0) and window.jobs:
+                if want.exclusive and window.jobs:
                     return None
                 if not window.counts(want.extra):
                     return None

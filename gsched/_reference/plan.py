@@ -176,6 +176,10 @@ class Book:
                 gpus |= use.gpus
         return gpus
 
+    def planned_on(self, i: int, until: int) -> bool:
+        """Whether a job is planned on a node before then."""
+        return any(use.node == i and use.planned and use.at < until for use in self.uses)
+
     # --- the skyline
 
     def sky(self, partition: int) -> list[tuple[int, int]]:

@@ -98,6 +98,7 @@ cdef int line_take(Book* b, int line, Share* sh, int32_t cpus, int64_t at, int64
         b.segs[k].gpus &= ~sh.mask
         if planned:
             b.segs[k].kept |= sh.mask
+            b.segs[k].planned += 1
         b.segs[k].jobs += 1
         k = b.segs[k].next
     return 0
@@ -157,6 +158,7 @@ cdef void line_give(Book* b, int line, Share* sh, int32_t cpus, int64_t at,
                 row_add(extra_row(b.extra, s), sh.extra, 1)
             b.segs[s].gpus |= sh.mask
             b.segs[s].kept &= ~sh.mask
+            b.segs[s].planned -= 1
             b.segs[s].jobs -= 1
         s = b.segs[s].next
 
@@ -287,6 +289,7 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
         g.kept = 0
         g.cpus = c.now.cpus[i]
         g.jobs = c.now.jobs[i]
+        g.planned = 0
         g.next = -1
     b.n_segs = c.n
     if c.pieces_live == 0:
@@ -368,6 +371,8 @@ cdef inline void seg_and(Seg* a, Seg* g) noexcept nogil:
     a.kept |= g.kept
     if g.jobs > a.jobs:
         a.jobs = g.jobs
+    if g.planned > a.planned:
+        a.planned = g.planned
 
 
 cdef void seg_window(Book* b, int i, int64_t at, int64_t until, Seg* o) noexcept nogil:

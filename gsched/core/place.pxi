@@ -158,8 +158,12 @@ cdef int fit_planned(Cluster* c, State* s, Req* r, int i, int64_t end, uint64_t 
             c.cut = 1
             return 0
     seg_window(&c.book, line_of(c, r, i), c.book.now, end, &sum_)
+    if r.own:
+        # Beside what runs it may be: that is its owner's.
+        c.cut |= sum_.planned > 0
+        return sum_.planned == 0
     mask &= ~sum_.kept
-    if ((r.excl or r.own) and sum_.jobs) or not fit_in(
+    if (r.excl and sum_.jobs) or not fit_in(
         c, r, i, imin(s.cpus[i], sum_.cpus), lmin(s.mem[i], sum_.mem), mask,
         gs_pop(mask) if r.gpu else 0, o
     ):

@@ -232,6 +232,7 @@ cdef struct Seg:
     uint64_t kept            # GPUs of planned jobs
     int32_t cpus
     int32_t jobs
+    int32_t planned          # those of them that do not run yet
     int32_t next             # -1: the last one
 
 # GPUs and CPUs of a partition over time.
