@@ -211,8 +211,11 @@ static void allocated(const char *data, size_t size) {
 /* What --quiet leaves out: "srun: ..." without one of these words after it. */
 static bool just_information(const char *line, size_t size) {
     static const char *const words[] = {"error:", "fatal:", "warning:"};
-    size_t prefix = strlen(name);
-    if (size < prefix + 2 || memcmp(line, name, prefix) != 0 || memcmp(line + prefix, ": ", 2) != 0)
+    /* An allocation speaks as salloc does, whoever asked for it (srun --bcast). */
+    const char *speaker = plan.mode == MODE_SALLOC ? "salloc" : name;
+    size_t prefix = strlen(speaker);
+    if (size < prefix + 2 || memcmp(line, speaker, prefix) != 0 ||
+        memcmp(line + prefix, ": ", 2) != 0)
         return false;
     line += prefix + 2;
     size -= prefix + 2;
