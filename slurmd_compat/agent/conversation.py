@@ -71,7 +71,8 @@ class Conversation:
             if key.cluster == cluster:
                 report = attempt.record.report(now)
                 report.steps = self.steps.told(key, now)
-                if report.phase >= Phase.ENDED and self.steps.untold(key):
+                untold = not self.steps.all_told(key, report.steps)
+                if report.phase >= Phase.ENDED and untold:
                     # Its end comes with or after that of its steps.
                     report.phase, report.wstatus = Phase.RUNNING, -1
                 reports.append(report)

@@ -554,6 +554,13 @@ class Lead(Spoken):
                 node = self.step.nodes[index].node
                 self._emit(SendMail(self.key.job_id, self.key.attempt, node, word))
 
+    @property
+    def weight(self) -> int:
+        """About how many bytes a word of it to the controller has."""
+        step = self.step
+        nodes = sum(120 + 5 * len(share.tasks) for share in step.nodes)
+        return 300 + len(step.submit_line) + len(step.name) + len(step.cwd) + nodes
+
     def report(self, now: int) -> Step:
         """What the controller is told of it; times are ages in ms."""
         return msgspec.structs.replace(

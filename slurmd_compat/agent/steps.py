@@ -49,8 +49,9 @@ from slurmd_compat.agent.words import Key, Record
 
 #: ms within which the controller hears of steps that began or ended, and between two such reports
 REPORT_MS = 200
-#: most steps in one report; the rest follows when these are kept
+#: most steps in one report, and about how many bytes of them; the rest follows when these are kept
 MOST_TOLD = 2000
+MOST_TOLD_BYTES = 2 << 20
 
 Planner = Callable[[StepSpec, Job, Sequence[NodeAlloc], Config], Planned]
 
@@ -171,12 +172,19 @@ class Steps:
             return []
         if jobs.dirty:
             self._told_ms = now
-        return [lead.report(now) for lead in itertools.islice(jobs.dirty.values(), MOST_TOLD)]
+        found: list[Step] = []
+        room = MOST_TOLD_BYTES
+        for lead in itertools.islice(jobs.dirty.values(), MOST_TOLD):
+            room -= lead.weight
+            if found and room < 0:
+                break
+            found.append(lead.report(now))
+        return found
 
-    def untold(self, key: Key) -> bool:
-        """Whether there is more to tell than `told` gives: the attempt's end is not told yet."""
+    def all_told(self, key: Key, told: list[Step]) -> bool:
+        """Whether these are all that the controller has not kept."""
         jobs = self.jobs.get(key)
-        return jobs is not None and len(jobs.dirty) > MOST_TOLD
+        return jobs is None or len(jobs.dirty) <= len(told)
 
     def kept(self, key: Key, steps: Iterable[tuple[int, bool]], now: int) -> None:
         """The controller has these in its store."""
@@ -268,8 +276,8 @@ class Steps:
         self.emit(DropStep(key))
 
     def lead_finished(self, jobs: JobSteps, lead: Lead, now: int) -> None:
-        """Nothing of a step is left anywhere. Whoever asks next is to hear of it: it is told at once,
-        unless there are many."""
+        """Nothing of a step is left anywhere. Whoever asks next is to hear of it: it is told at
+        once, unless there are many."""
         self._report_at(max(now, self._told_ms + REPORT_MS))
         interactive = self._interactive.get(jobs.key)
         if lead.record.of_job and interactive is not None:

@@ -7,7 +7,7 @@ from agent_world import World
 
 from gsched.model import Phase
 from gsched.model.step import Callback, StepSpec, StepState
-from gsched.wire.messages import Kill, Signal
+from gsched.wire.messages import Kill, Signal, StepsKept
 from gsched.wire.steps import AttachStep, Interactive, NotTaken, Taken
 from slurmd_compat.agent import Linked, Tick, step_text, steps
 from slurmd_compat.agent.step_words import Ask, Source
@@ -770,3 +770,40 @@ def test_an_end_is_told_at_once_but_not_each_of_many() -> None:
     assert list(world.kept) == [0]
     world.advance(steps.REPORT_MS)
     assert list(world.kept) == [0, 1, 2]
+
+
+def test_a_release_waits_until_all_steps_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its release an attempt may be forgotten, and what was not told of with it."""
+    monkeypatch.setattr(steps, "MOST_TOLD", 2)
+    world = running()
+    world.keeping = False
+    for number in range(5):
+        world.create(number + 1, ntasks=1)
+        world.task_ends(0, step=number)
+        world.advance(60)
+    world.kept.clear()
+    agent = world.agents["n1"]
+    assert agent is not None
+    [record] = agent.held()
+    record.phase = Phase.RELEASED
+    [told] = agent.report_message(world.now).attempts
+    assert (told.phase, [step.id for step in told.steps]) == (Phase.RUNNING, [0, 1])
+    agent.apply(StepsKept(7, record.attempt, [(0, True), (1, True)]), world.now)
+    [told] = agent.report_message(world.now).attempts
+    assert (told.phase, [step.id for step in told.steps]) == (Phase.RUNNING, [2, 3])
+    agent.apply(StepsKept(7, record.attempt, [(2, True), (3, True)]), world.now)
+    [told] = agent.report_message(world.now).attempts
+    assert (told.phase, [step.id for step in told.steps]) == (Phase.RELEASED, [4])
+
+
+def test_a_report_is_kept_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "MOST_TOLD_BYTES", 5000)
+    world = running()
+    world.keeping = False
+    for number in range(4):
+        world.create(number + 1, ntasks=1, submit_line="x" * 2000)
+        world.task_ends(0, step=number)
+    agent = world.agents["n1"]
+    assert agent is not None
+    [told] = agent.report_message(world.now).attempts
+    assert [step.id for step in told.steps] == [0, 1]
