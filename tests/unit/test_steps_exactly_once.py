@@ -1,5 +1,5 @@
-"""Steps between a leading node and the controller, with words lost, doubled and late, and both sides
-dying: every step becomes one fact, before its job's, whatever happens in between."""
+"""Steps between a leading node and the controller, with words lost, doubled and late, and a
+controller that dies: every step becomes one fact, before its job's, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -20,39 +20,47 @@ KINDS = {"meta": Meta, "job": Job, "node": Node, "step": Step, "outbox": Fact}
 
 
 class Cluster:
-    """A controller with its disk, and a node that leads one job: the promises of an agent, no more."""
-
+class Cluster:
+    """A controller with its disk, and a node that leads a job: what an agent promises, no more."""
     def __init__(self, seed: int) -> None:
         self.rnd = random.Random(seed)
         self.bench = Bench(ACCOUNTING)
         self.disk: dict[tuple[str, bytes], bytes] = {}
         self.facts: list[Fact] = []
-        self.bench.led.put_meta(out := Outcome())
+        #: reports and answers on their way
+        self.up: list[AttemptReport] = []
+        self.down: list[StepsKept] = []
+        out = Outcome()
+        self.bench.led.put_meta(out)
         for node in self.bench.led.nodes.values():
             self.bench.led.put_node(node, out)
-        self._commit(out)
+        self._carry_out(out)
+        apply = self.bench.apply
+
+        def durable(command: object) -> Outcome:
+            out = apply(command)
+            self._carry_out(out)
+            return out
+
+        self.bench.apply = durable  # type: ignore[method-assign]
         job = self.bench.job(requeue=False)
-        self._commit_all(job)
         self.bench.schedule()
         self.job_id = job.id
-        self._commit_all(job)
         self.node = job.batch_host
         #: step -> (running, begun at, ended at); of those the controller has not kept
         self.steps: dict[int, tuple[bool, float, float]] = {}
         self.dirty: dict[int, bool] = {}
         self.next = 0
         self.phase = Phase.RUNNING
-        #: reports and answers on their way
-        self.up: list[AttemptReport] = []
-        self.down: list[StepsKept] = []
 
     @property
     def job(self) -> Job:
         return self.bench.led.jobs[self.job_id]
 
-    # -- the disk
+    # -- the controller
 
-    def _commit(self, out: Outcome) -> None:
+    def _carry_out(self, out: Outcome) -> None:
+        """Durable first, then the answers are on their way."""
         for key, value in out.puts.items():
             if key[0] == "outbox" and isinstance(value, Fact):
                 self.facts.append(msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=Fact))
@@ -60,12 +68,7 @@ class Cluster:
                 self.disk.pop(key, None)
             elif isinstance(value, msgspec.Struct):
                 self.disk[key] = msgspec.msgpack.encode(value)
-
-    def _commit_all(self, job: Job) -> None:
-        out = Outcome()
-        self.bench.led.put_meta(out)
-        self.bench.led.put_job(job, out)
-        self._commit(out)
+        self.down += [m for _, m in out.messages if isinstance(m, StepsKept)]
 
     def controller_dies(self) -> None:
         def records(table: str) -> list[object]:
@@ -81,16 +84,10 @@ class Cluster:
             records("node"),  # type: ignore[arg-type]
             step_records=records("step"),  # type: ignore[arg-type]
         )
-        self._commit(self.bench.apply(TakeOver()))
+        self.bench.apply(TakeOver())
         for name in self.bench.config.nodes:
             attempts = [self._report()] if name == self.node else []
-            before = dict(self.bench.led.live)
-            self._take(self.bench.register(name, attempts, epoch=self.bench.led.meta.epoch), before)
-
-    def _take(self, out: Outcome, _: object = None) -> None:
-        """What came of a message: durable first, then the answers are on their way."""
-        self._commit(out)
-        self.down += [m for _, m in out.messages if isinstance(m, StepsKept)]
+            self.bench.register(name, attempts, epoch=self.bench.led.meta.epoch)
 
     # -- the node
 
@@ -145,7 +142,7 @@ class Cluster:
             if rnd.random() < 0.3:
                 self.up.append(report)
             if rnd.random() < 0.8:
-                self._take(self.bench.report(self.node, report))
+                self.bench.report(self.node, report)
         elif choice < 0.97 and self.down:
             word = self.down.pop(rnd.randrange(len(self.down)))
             if rnd.random() < 0.2:
@@ -161,7 +158,7 @@ class Cluster:
             self.end(number)
         self.phase = Phase.RELEASED
         for _ in range(1000):
-            self._take(self.bench.report(self.node, self._report()))
+            self.bench.report(self.node, self._report())
             while self.down:
                 self.kept(self.down.pop(0))
             if not self.dirty and self.job.finished and not self.job.completing:
