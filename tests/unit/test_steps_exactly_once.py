@@ -20,8 +20,8 @@ KINDS = {"meta": Meta, "job": Job, "node": Node, "step": Step, "outbox": Fact}
 
 
 class Cluster:
-class Cluster:
     """A controller with its disk, and a node that leads a job: what an agent promises, no more."""
+
     def __init__(self, seed: int) -> None:
         self.rnd = random.Random(seed)
         self.bench = Bench(ACCOUNTING)
