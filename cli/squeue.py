@@ -111,7 +111,7 @@ def _steps(wanted: Wanted, reader: Reader) -> list[StepView]:
     named = wanted.steps or []
     ids = {job for job, _, _ in named} | {job for job, _ in wanted.jobs or ()}
     views = load_steps(reader, "slurm_get_job_steps error:", job_ids=ids, uids=wanted.uids or ())
-    if len(named) == 1 and not views:
+    if len(named) == 1 and not views and not load_jobs(reader, ids={named[0][0]}).jobs:
         job, _, step = named[0]
         text = "??" if step is None else step_name(step)
         raise Stop(1, f"{NAME}: error: Invalid job_step id: {job}.{text}\n")

@@ -62,6 +62,9 @@ def test_squeue_names_steps() -> None:
     assert ids("-s", "-j", "72") == ["72.0"]
     assert ids("-s70.99") == []
     assert ids("-s", "-S", "-i") == ["72.0", "70.batch", "70.0"]
+    waiting = cluster()
+    waiting.job_list.append(job(80, "late", state=JobState.PENDING, alloc=[]))
+    assert invoke(squeue, ["-h", "-s", "80"], waiting) == ("", "", 0)
     for given in ("999", "abc", "70.x"):
         out, err, code = invoke(squeue, ["-s", given], cluster())
         assert (out, code) == ("", 1)
