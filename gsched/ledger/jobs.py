@@ -202,8 +202,9 @@ def send_prepare(
         limit_s=limit if limit >= 0 else seconds_left(led, job),
         cluster_name=led.config.cluster_name,
     )
-    if job.het_job_id and launch.batch:
-        launch.components = hetero.unit(led, job)
+    if job.het_job_id:
+        # For the script; and for the others to know that they are of one job, whose steps they run.
+        launch.components = [image_of(member) for member in hetero.unit(led, job)]
     led.order(part.node, Prepare(0, launch, go=hetero.one_node(job)), now, out)
 
 

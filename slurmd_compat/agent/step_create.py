@@ -125,7 +125,10 @@ class JobSteps:
         whole: Planned | None = None
         for offset in groups:
             if not 0 <= offset < len(self.components):
-                raise StepRefused("fatal: Invalid --het-group")
+                raise StepRefused(
+                    "error: Requested het-group offset exceeds highest hetjob index "
+                    f"({offset} > {len(self.components) - 1})"
+                )
             job = self.components[offset]
             own = spec.of_component(offset)
             if len(self.components) > 1:

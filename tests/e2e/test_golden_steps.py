@@ -142,3 +142,39 @@ def test_steps_of_a_script(peer: LocalCluster, golden: Path) -> None:
         return [row for row in table if row[0] not in ("4", "5", "6")]
 
     assert shares(done.stdout.splitlines()) == shares(rows)
+
+
+HETERO = """#!/bin/sh
+#SBATCH -n2 -w node1 -o het.out
+#SBATCH hetjob
+#SBATCH -n3 -w node2
+srun -l --het-group=0,1 sh -c "$SAY" | sort
+srun -l --het-group=1 sh -c "$SAY" | sort
+srun -l sh -c "$SAY" | sort
+srun -l -n1 --het-group=0 sh -c "$SAY" : -n2 --het-group=1 sh -c "$SAY" | sort
+"""
+
+
+def test_steps_over_components(peer: LocalCluster) -> None:
+    """What a 22.05 said in the same job."""
+    say = (
+        "echo $SLURMD_NODENAME $SLURM_PROCID/$SLURM_NTASKS $SLURM_NODEID $SLURM_GTIDS "
+        "$SLURM_JOB_NODELIST $SLURM_STEP_TASKS_PER_NODE"
+    )
+    (peer.work / "het.sh").write_text(HETERO)
+    peer.run(["sbatch", "-W", "het.sh"], env={"SAY": say})
+    assert (peer.work / "het.out").read_text().splitlines() == [
+        "0: node1 0/5 0 0,1 node[1-2] 2,3",
+        "1: node1 1/5 0 0,1 node[1-2] 2,3",
+        "2: node2 2/5 1 2,3,4 node[1-2] 2,3",
+        "3: node2 3/5 1 2,3,4 node[1-2] 2,3",
+        "4: node2 4/5 1 2,3,4 node[1-2] 2,3",
+        "0: node2 0/3 0 0,1,2 node2 3",
+        "1: node2 1/3 0 0,1,2 node2 3",
+        "2: node2 2/3 0 0,1,2 node2 3",
+        "0: node1 0/2 0 0,1 node1 2",
+        "1: node1 1/2 0 0,1 node1 2",
+        "0: node1 0/3 0 0 node[1-2] 1,2",
+        "1: node2 1/3 1 1,2 node[1-2] 1,2",
+        "2: node2 2/3 1 1,2 node[1-2] 1,2",
+    ]

@@ -87,7 +87,10 @@ def test_all_start_in_one_pass_and_go_only_when_all_nodes_are_prepared() -> None
         (1, False, True),
         (2, False, False),
     ]
-    assert [job.id for job in prepares[0].launch.components] == [1, 2]
+    # Every node knows the whole: steps run over all components.
+    for order in prepares:
+        parts = order.launch.components
+        assert [(job.id, job.alloc[0].node) for job in parts] == [(1, first), (2, second)]
     bench.report(first, at(members[0], Phase.PREPARED))
     assert not any(isinstance(o, Go) for orders in bench.sent.values() for o in orders)
     bench.report(second, at(members[1], Phase.PREPARED))

@@ -58,8 +58,12 @@ def test_what_srun_says_counts_for_each_component() -> None:
 
 def test_a_component_that_is_not_there() -> None:
     unit = components((Shape(ntasks=1), (1,)), (Shape(ntasks=1), (1,)))
-    with pytest.raises(StepRefused):
+    with pytest.raises(StepRefused) as caught:
         unit.plan(StepSpec(0, argv=["a"], het_group=[2]))
+    # As a 22.05 says it.
+    assert str(caught.value) == (
+        "error: Requested het-group offset exceeds highest hetjob index (2 > 1)"
+    )
 
 
 def test_components_with_programs_of_their_own() -> None:
