@@ -298,7 +298,8 @@ def each_job(verb: str, words: Sequence[str], streams: Streams, reader: Reader) 
 
 
 def notify(job: str, words: Sequence[str], reader: Reader) -> int:
-    """`notify ID MESSAGE`."""
+    """`notify ID[.STEP] MESSAGE`: what is for a step goes where its job's words go."""
+    job = job.partition(".")[0]
     prefix = "job notify failure: "
     reply = _simple(reader, UpdateJob([job], "notify", {"message": " ".join(words)}), prefix)
     if reply.errors:

@@ -251,6 +251,8 @@ class Agent(Conversation):
         elif isinstance(order, Notify):
             if record.phase == Phase.RUNNING and attempt.step == SPAWNED:
                 self._out.append(NotifyStep(record.key, order.text))
+            elif record.phase == Phase.RUNNING:
+                self.steps.notify(record.key, order.text)
         elif isinstance(order, SetLimit):
             if record.phase < Phase.ENDED and record.launch.limit_s != order.limit_s:
                 record.launch.limit_s = order.limit_s

@@ -66,6 +66,10 @@ class InteractiveJob:
     def _say(self, text: str) -> None:
         self._steps.clients.say(self.client, f"{self._program}: {text}")
 
+    def notify(self, text: str) -> None:
+        """A line from somebody, on the client's standard error."""
+        self._say(text)
+
     # -- its life
 
     def begin(self, now: int) -> None:

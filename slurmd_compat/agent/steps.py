@@ -154,6 +154,12 @@ class Steps:
         """To all shares of the attempt on this node."""
         self.shares.signal_job(key, signum)
 
+    def notify(self, key: Key, text: str) -> None:
+        """A line for the client of an interactive job; nothing for any other."""
+        interactive = self._interactive.get(key)
+        if interactive is not None:
+            interactive.notify(text)
+
     def signal_step(self, key: Key, step: int, signum: int, now: int) -> None:
         """To one step, on all its nodes; 0 ends it."""
         jobs = self.jobs.get(key)

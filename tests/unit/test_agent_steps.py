@@ -7,7 +7,7 @@ from agent_world import World
 
 from gsched.model import Phase
 from gsched.model.step import Callback, StepSpec, StepState
-from gsched.wire.messages import Kill, Signal, StepsKept
+from gsched.wire.messages import Kill, Notify, Signal, StepsKept
 from gsched.wire.steps import AttachStep, Interactive, NotTaken, Taken
 from slurmd_compat.agent import Linked, Tick, step_text, steps
 from slurmd_compat.agent.step_words import Ask, Source
@@ -807,3 +807,10 @@ def test_a_report_is_kept_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert agent is not None
     [told] = agent.report_message(world.now).attempts
     assert [step.id for step in told.steps] == [0, 1]
+
+
+def test_a_line_for_an_interactive_job() -> None:
+    """As Slurm 22.05: scontrol notify of a job of salloc is said by salloc."""
+    world, client = salloc()
+    world.order("n1", Notify(0, 7, 1, "hello there"))
+    assert client.errors[2:] == ["salloc: hello there"]  # type: ignore[attr-defined]

@@ -181,3 +181,11 @@ def test_accounting_of_jobs_without_a_script() -> None:
     found = row(one, "peer", NOW)
     assert found.steps == []
     assert (found.std_in, found.std_out, found.std_err) == ("", "", "")
+
+
+def test_a_line_for_a_step_goes_to_its_job() -> None:
+    from gsched.wire.messages import UpdateJob
+
+    reader = cluster()
+    assert invoke(scontrol, ["notify", "70.0", "hello", "step"], reader) == ("", "", 0)
+    assert reader.sent == [UpdateJob(["70"], "notify", {"message": "hello step"})]
