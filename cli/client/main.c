@@ -105,8 +105,16 @@ static int as_mover(int argc, char **argv) {
     return mover_run(plan.data, plan.used);
 }
 
+/* Nothing else may come to lie where the standard streams are looked for. */
+static void fill_streams(void) {
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", O_RDWR);
+}
+
 int main(int argc, char **argv) {
     args = argv;
+    fill_streams();
     name = argv[0] ? strrchr(argv[0], '/') : NULL;
     name = name ? name + 1 : argv[0] ? argv[0] : "sbatch";
     if (strcmp(name, MOVER) == 0)

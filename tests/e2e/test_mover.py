@@ -144,6 +144,17 @@ def test_one_file_for_both(start: Start, tmp_path: Path) -> None:
     assert Path(path).read_bytes() == b"OEOE"
 
 
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_stream_that_is_closed(start: Start, closed: int) -> None:
+    """As after `srun ... >&-`: what is written is lost, and goes nowhere else."""
+    client = start(preexec=lambda: os.close(closed))
+    agent, (node,) = client.step()
+    assert node.expect("I") == numbers(ALL)
+    for letter in "OE":
+        node.output(0, letter.encode(), letter)
+    assert client.end(agent, [node]) == (b"" if closed == 1 else b"O", b"" if closed == 2 else b"E")
+
+
 @pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
 def test_a_file_that_cannot_be_opened(start: Start, stream: str) -> None:
     client = start(plan={stream: "/no/such/file"})
