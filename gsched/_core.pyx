@@ -179,6 +179,7 @@ cdef class _Cluster:
     cdef dict _classes
     cdef dict _layouts
     cdef dict _maps
+    cdef dict _kinds
     cdef dict _filters
     cdef dict _requests
     cdef list _request_keys
@@ -195,6 +196,7 @@ cdef class _Cluster:
         self._classes = {((), ()): 0}
         self._layouts = {(): 0}
         self._maps = {}
+        self._kinds = {}
         self._filters = {}
         self._requests = {}
         self._request_keys = []

@@ -263,6 +263,16 @@ cdef class _Nodes(_Cluster):
         c.now.usable[i] = 1 if usable else 0
         if changed:
             c.version += 1
+            what = (
+                cls, layout, n_cpus, n_threads, dmap, n_sockets, n_cores, mem, every,
+                (<char*>parts)[:sizeof(parts)], (<char*>feats)[:sizeof(feats)],
+                (<char*>pieces)[:sizeof(pieces)],
+            )
+            if len(self._kinds) < NODE_KINDS:
+                # 0 are nodes that were never described.
+                c.kind[i] = self._kinds.setdefault(what, len(self._kinds) + 1)
+            else:
+                c.kind[i] = self._kinds.get(what, -1)
         c.avail_version += 1
         index_move(c, &c.now, i)
         self._check()

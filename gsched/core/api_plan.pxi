@@ -19,6 +19,7 @@ cdef class _Plans(_Surveys):
         other._classes = dict(self._classes)
         other._layouts = dict(self._layouts)
         other._maps = dict(self._maps)
+        other._kinds = dict(self._kinds)
         other._filters = dict(self._filters)
         other._requests = dict(self._requests)
         other._request_keys = list(self._request_keys)

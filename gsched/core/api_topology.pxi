@@ -69,6 +69,9 @@ cdef class _Topology(_Rarities):
         t.high = <int32_t*>calloc(m, sizeof(int32_t))
         t.first = <int32_t*>calloc(m, sizeof(int32_t))
         t.members = <int32_t*>calloc(c.n, sizeof(int32_t))
+        t.rank_low = <int32_t*>calloc(m, sizeof(int32_t))
+        t.rank_end = <int32_t*>calloc(m, sizeof(int32_t))
+        t.ranked = -1
         t.loaded = <int64_t*>calloc(m, sizeof(int64_t))
         t.start = <int32_t*>calloc(m, sizeof(int32_t))
         t.count = <int32_t*>calloc(m, sizeof(int32_t))
@@ -91,6 +94,7 @@ cdef class _Topology(_Rarities):
         c.then.room = <int32_t*>calloc(GRID * m, sizeof(int32_t))
         if (t.leaf == NULL or t.up == NULL or t.level == NULL or t.low == NULL or t.high == NULL
                 or t.first == NULL or t.members == NULL or t.loaded == NULL or t.start == NULL
+                or t.rank_low == NULL or t.rank_end == NULL
                 or t.count == NULL or t.held == NULL or t.own == NULL or t.used == NULL
                 or t.head == NULL or t.next == NULL or t.chosen == NULL or t.part == NULL
                 or c.topo.below == NULL or c.now.room == NULL or c.then.room == NULL):

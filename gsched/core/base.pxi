@@ -43,6 +43,7 @@ cdef enum:
     MAX_TYPES = 256        # GPU types of a cluster
     MAX_CLASSES = 1024     # link matrices of a cluster
     MAX_LAYOUTS = 4096     # ways in which a node's GPUs are of types
+    NODE_KINDS = 1 << 16   # nodes that are told apart
     SMALL = 16             # up to so many GPUs the choice is a look-up
     PLANNED = 257          # jobs with a reservation in an EASY pass: one a partition, one for all nodes
     OVER_WORDS = 5         # PLANNED in words
@@ -52,6 +53,10 @@ cdef enum:
 # How long a job without a limit is taken to run when a start in the future is looked for.
 cdef int64_t YEAR = 365 * 86400
 cdef int64_t FOREVER = INT64_MAX
+
+
+cdef inline int imax(int a, int b) noexcept nogil:
+    return a if a > b else b
 
 
 cdef inline int imin(int a, int b) noexcept nogil:

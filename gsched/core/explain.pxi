@@ -26,6 +26,9 @@ cdef enum:
     W_WINDOW
     WHYS
 
+cdef enum:
+    FEW_KINDS = 256          # of nodes, whose lacks for good are remembered while nodes are counted
+
 cdef struct Need:
     int64_t t
     int64_t g
@@ -107,18 +110,13 @@ cdef int near_lacks(Cluster* c, State* s, Req* r, Need* need, int i, int64_t cpu
     return not near_holds(c, s, r, i, &f, need.t, need.g)
 
 
-cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
-                      int64_t end) noexcept nogil:
-    """What node i lacks, as bits by the numbers above; 0: nothing. Excluded nodes are marked."""
+cdef uint32_t lack_ever(Cluster* c, Req* r, Need* need, int i) noexcept nogil:
+    """What node i lacks for good, but for being excluded: the same for all nodes of a kind, but for
+    generic resources besides GPUs."""
     cdef Filter* fl = &c.filters[r.filter]
-    cdef Fit f
-    cdef int64_t cpus
-    cdef uint64_t free_
     cdef int no_cpus, no_mem, no_type, no_gpus, no_island, no_more
     if fl.partition >= 0 and not has_bit(c.parts + <size_t>i * BIT_WORDS, fl.partition):
         return 1 << W_PARTITION
-    if c.mark[i]:
-        return 1 << W_EXCLUDED
     if not features_fit(c, fl, i):
         return 1 << W_FEATURES
     if not layout_fits(c, fl, i):
@@ -132,6 +130,16 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
                 | no_more << W_GRES_TOTAL)
     if near_lacks(c, NULL, r, need, i, c.cpus[i], c.mem[i], c.all[i]):
         return 1 << W_NEAR_TOTAL
+    return 0
+
+
+cdef uint32_t lack_now(Cluster* c, State* s, Req* r, Need* need, int i,
+                       int64_t end) noexcept nogil:
+    """What node i lacks, where it lacks nothing for good."""
+    cdef Fit f
+    cdef int64_t cpus
+    cdef uint64_t free_
+    cdef int no_cpus, no_mem, no_type, no_gpus, no_island, no_more
     if not s.usable[i]:
         return 1 << W_STATE
     lacks(c, r, need, i, s.cpus[i], s.mem[i], pool(c, s, r, i),
@@ -159,24 +167,51 @@ cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
     return 0
 
 
+cdef uint32_t lack_of(Cluster* c, State* s, Req* r, Need* need, int i,
+                      int64_t end) noexcept nogil:
+    """What node i lacks, as bits by the numbers above; 0: nothing. Excluded nodes are marked."""
+    cdef uint32_t bits = lack_ever(c, r, need, i)
+    if c.mark[i] and bits != 1 << W_PARTITION:
+        return 1 << W_EXCLUDED
+    return bits if bits else lack_now(c, s, r, need, i, end)
+
+
 cdef int explain(Cluster* c, Req* r, int64_t end, int64_t* why, int* able) noexcept nogil:
     """Count nodes by what they lack; the number of nodes that lack nothing, and of those that lack
-    nothing for good. Cost: nodes."""
+    nothing for good. Cost: nodes; ~1 ns each for those of a few kinds that never suit."""
     cdef Filter* fl = &c.filters[r.filter]
     cdef Need need
     cdef uint32_t bits
-    cdef int i, e, suited = 0
+    cdef uint32_t known[FEW_KINDS]
+    cdef int64_t count[FEW_KINDS]
+    cdef int i, e, k, suited = 0
     memset(why, 0, WHYS * sizeof(int64_t))
     able[0] = 0
     need_of(r, &need)
     for e in range(fl.n_exclude):
         c.mark[fl.exclude[e]] = 1
+    memset(known, 0xff, sizeof(known))
+    memset(count, 0, sizeof(count))
     for i in range(c.n):
-        bits = lack_of(c, &c.now, r, &need, i, end)
+        k = c.kind[i]
+        if 0 <= k < FEW_KINDS and not c.mark[i] and not r.more:
+            if known[k] == <uint32_t>0xffffffff:
+                known[k] = lack_ever(c, r, &need, i)
+            if known[k]:
+                count[k] += 1
+                continue
+            bits = lack_now(c, &c.now, r, &need, i, end)
+        else:
+            bits = lack_of(c, &c.now, r, &need, i, end)
         suited += bits == 0
         able[0] += bits & ((1 << W_STATE) - 1) == 0
         while bits:
             why[gs_ctz(bits)] += 1
+            bits &= bits - 1
+    for k in range(FEW_KINDS):
+        bits = known[k] if count[k] else 0
+        while bits:
+            why[gs_ctz(bits)] += count[k]
             bits &= bits - 1
     for e in range(fl.n_exclude):
         c.mark[fl.exclude[e]] = 0

@@ -181,6 +181,7 @@ cdef int cluster_order(Cluster* c) noexcept nogil:
         c.rank[a[i].slot] = i
     free(a)
     c.order_dirty = 0
+    c.orders += 1
     c.version += 1
     c.avail_version += 1
     index_build(c, &c.now)
@@ -286,7 +287,7 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     state_free(&c.then)
     map_free(&c.by_key)
     map_free(&c.q_by_key)
-    free(c.cls); free(c.layout); free(c.cpus); free(c.threads); free(c.mem); free(c.weight)
+    free(c.kind); free(c.cls); free(c.layout); free(c.cpus); free(c.threads); free(c.mem); free(c.weight)
     free(c.sockets); free(c.per_socket); free(c.dmap); free(c.maps); free(c.dom_used)
     free(c.pieces_of); free(c.extra); free(c.all); free(c.ok); free(c.used); free(c.parts); free(c.feats)
     free(c.rank); free(c.node_of); free(c.links); free(c.layouts); free(c.mixed)
@@ -318,6 +319,7 @@ cdef int cluster_init(Cluster* c, int n) noexcept nogil:
     c.threads = <int32_t*>calloc(m, sizeof(int32_t))
     c.sockets = <int32_t*>calloc(m, sizeof(int32_t))
     c.dmap = <int32_t*>calloc(m, sizeof(int32_t))
+    c.kind = <int32_t*>calloc(m, sizeof(int32_t))
     c.maps = <DomMap*>calloc(1, sizeof(DomMap))
     c.per_socket = <int32_t*>calloc(m, sizeof(int32_t))
     c.mem = <int64_t*>calloc(m, sizeof(int64_t))
@@ -343,6 +345,7 @@ cdef int cluster_init(Cluster* c, int n) noexcept nogil:
     c.con_head = <int32_t*>malloc(m * sizeof(int32_t))
     if (c.cls == NULL or c.layout == NULL or c.cpus == NULL or c.threads == NULL or c.mem == NULL
             or c.sockets == NULL or c.per_socket == NULL or c.dmap == NULL or c.maps == NULL
+            or c.kind == NULL
             or c.weight == NULL or c.all == NULL or c.ok == NULL or c.used == NULL
             or c.parts == NULL or c.feats == NULL or c.rank == NULL or c.node_of == NULL
             or c.links == NULL or c.layouts == NULL or c.mixed == NULL or c.out == NULL

@@ -6,6 +6,9 @@
 # still missing is taken, else the largest, so that there are as few as possible. When that is not
 # to be had because nodes with room do not suit otherwise, leaves are counted by the nodes that do.
 
+cdef enum:
+    MOST_COUNTED = 4096      # ranks between the nodes of a unit that are counted before it is tried
+
 cdef struct Gang:
     Cluster* c
     State* s
@@ -280,6 +283,11 @@ cdef int try_nodes(Gang* g, int unit, int need) noexcept nogil:
     cdef int k, j, ok
     if not covers(g, unit):
         return 0
+    if (g.least and g.s == &g.c.now and g.room != t.own
+            and t.rank_end[unit] - t.rank_low[unit] <= MOST_COUNTED
+            and topo_most(g.c, g.s, &g.c.filters[g.r.filter], unit, g.least)
+            < need - g.r.n_must):
+        return 0
     ok = take_nodes(g, unit, need, 0)
     if ok < 0:
         ok = take_nodes(g, unit, need, 1)
@@ -497,6 +505,7 @@ cdef int gang(Cluster* c, State* s, Req* r, int64_t end, int lower, int upper, i
             sizes_refresh(c)
             if work_masks(c):
                 s.failed = 1
+        topo_ranks(c)
         ok = by_topology(&g, want)
     gang_close(&g)
     return ok and finish(c, s, r, end, g.n_pick + r.n_must)

@@ -28,6 +28,9 @@ cdef struct Topo:
     int32_t* below
     int32_t* first           # per leaf: its nodes are members[first..first of the next)
     int32_t* members
+    int32_t* rank_low        # per unit: its nodes have ranks from here
+    int32_t* rank_end        # to before here; others may have some of them too
+    int64_t ranked           # the order (Cluster.orders) that they are of
     # one decision
     int64_t turn
     int64_t* loaded          # per leaf: the turn in which its candidates were looked for

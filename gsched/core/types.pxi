@@ -309,6 +309,8 @@ cdef struct Cluster:
     int32_t* sockets
     int32_t* per_socket      # cores
     int32_t* dmap            # which of maps; 0: one domain
+    int32_t* kind            # the same where all that set_node() says but weight and GPUs' health
+                             # is the same; -1: not told
     DomMap* maps
     int n_maps
     int16_t* dom_used        # [node * MAX_DOMS + domain] cores in use; NULL: no node has several
@@ -327,6 +329,7 @@ cdef struct Cluster:
     int32_t* rank
     int32_t* node_of         # rank -> node
     int order_dirty          # ranks, and the index, must be made anew
+    int64_t orders           # how often they were
     int64_t version          # of the static data
     int64_t avail_version    # of it, of usable and of ok
     int64_t* stamp           # changes whenever the node does
