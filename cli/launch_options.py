@@ -202,6 +202,8 @@ SRUN: dict[str, Option] = _table(
     (*_both(), *_of_srun()),
     _SRUN_ENV,
 )
+# A step heeds it; what a job does with it is the node's failure.
+SRUN["no-kill"] = SRUN["no-kill"]._replace(effect=True)
 SRUN_SHORT = _shorts(SRUN)
 SALLOC: dict[str, Option] = _table(_OF_SCRIPTS | _OF_TASKS, (*_both(), *_of_salloc()), _SALLOC_ENV)
 SALLOC_SHORT = _shorts(SALLOC)

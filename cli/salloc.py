@@ -15,7 +15,7 @@ from gsched_cli.launch_values import LaunchOptions
 from gsched_cli.options import Option, apply, from_environment
 from gsched_cli.plan import OWN, Plan
 from gsched_cli.process import Process, identity
-from gsched_cli.srun import complete, immediate_code, waiting_texts
+from gsched_cli.srun import complete, immediate_code, waiting_texts, without_effect
 from gsched_cli.srun_options import copied
 from gsched_cli.submission import (
     REFUSED,
@@ -129,10 +129,7 @@ def _job_specs(
         if not options.quiet:
             for warning in made.warnings:
                 streams.stderr.write(f"{NAME}: warning: {warning}\n")
-    ignored = dict.fromkeys(name for spec in specs for name in spec.ignored)
-    if ignored and not parts[0].quiet:
-        names = ", ".join(ignored)
-        streams.stderr.write(f"{NAME}: warning: no effect in this release: {names}\n")
+    without_effect(parts, NAME, streams)
     return specs
 
 

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from gsched.request import Refusal, finish
+from gsched.request import COMMAND_LINE, Refusal, finish
 from gsched_cli import environ, reach
 from gsched_cli import launch_values as w
 from gsched_cli.common import Reader, Streams, command_main, error, version_line
@@ -17,7 +17,7 @@ from gsched_cli.options import Option
 from gsched_cli.plan import OWN, Plan
 from gsched_cli.process import Process, identity, umask_of
 from gsched_cli.srun_options import components, own_job, read_options
-from gsched_cli.stepspec import Files, expanded, files, step_spec
+from gsched_cli.stepspec import Files, expanded, files, known_gres, step_spec
 from gsched_cli.submission import (
     REFUSED,
     SPEC_RESOURCES,
@@ -89,7 +89,7 @@ def _run(one: _Run) -> int:
         code = _immediate(item, one.streams)
         if code is not None:
             return code
-    if not commands[-1]:
+    if not commands[-1] or not commands[-1][0]:
         # The values are looked at before.
         read_options(one.env, said[:1], known, inside=False)
         raise Refusal("No command given to execute.", kind="fatal")
@@ -173,6 +173,10 @@ def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
         if not options.nodelist:
             raise Refusal("must specify a node list with -Z, --no-allocate.")
         raise Refusal("--no-allocate (-Z) is not supported: tasks run within jobs alone")
+    if inside and options.relative >= 0 and (options.nodelist or options.exclude):
+        raise Refusal("-r,--relative not allowed with -w,--nodelist or -x,--exclude.")
+    if inside and options.begin:
+        error(one.streams, NAME, "--begin is ignored because nodes are already allocated.")
     if not inside and options.relative >= 0:
         raise Refusal("--relative option invalid for job allocation request", kind="fatal")
     if options.core_spec or options.thread_spec:
@@ -250,6 +254,8 @@ def _one_spec(
 ) -> tuple[StepSpec, Files]:
     warnings: list[str] = []
     folder = _folder(options, one)
+    if options.gres is not None:
+        known_gres(options.gres, one.reader.config().gres_types)
     spec = step_spec(options, command, folder, umask_of(one.env, one.process.umask), warnings)
     if not options.quiet:
         for warning in warnings:
@@ -324,6 +330,8 @@ def _inside(asked: _Asked, job: int, one: _Run) -> int:
     mover = one.process.mover
     assert mover is not None
     asked.options.jobid = job
+    # --uid of root: it is that user who must be allowed to.
+    identity(asked.options, one.process, one.reader)
     spec, where = _spec(asked, one, 0)
     variables = _variables(asked, one)
     question = CreateStep(
@@ -464,11 +472,21 @@ def _job_specs(asked: _Asked, one: _Run) -> list[JobSpec]:
         # The step has its own files.
         spec.std_in = spec.std_out = spec.std_err = ""
         specs.append(spec)
-    ignored = dict.fromkeys(name for spec in specs for name in spec.ignored)
-    if ignored and not asked.options.quiet:
-        names = ", ".join(ignored)
-        one.streams.stderr.write(f"srun: warning: no effect in this release: {names}\n")
+    without_effect(asked.components, NAME, one.streams)
     return specs
+
+
+def without_effect(parts: Sequence[LaunchOptions], name: str, streams: Streams) -> None:
+    """Names options that were given and mean nothing here. Those that the environment has are of
+    the job around, or of the site: nobody would know what to do about them."""
+    found = dict.fromkeys(
+        word
+        for options in parts
+        for word in options.ignored
+        if options.origin.get(word.removeprefix("--").partition("=")[0]) == COMMAND_LINE
+    )
+    if found and not parts[0].quiet:
+        streams.stderr.write(f"{name}: warning: no effect in this release: {', '.join(found)}\n")
 
 
 def complete(

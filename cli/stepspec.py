@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gsched import hostlist
+from gsched.errors import message
 from gsched.gres import GresError, parse_gpus, parse_gres, parse_tres_per_task
 from gsched.request import COMMAND_LINE, ENVIRONMENT, Refusal, exclusions, job_name
 from gsched_cli.launch_values import LaunchOptions
@@ -252,6 +253,14 @@ def _read_gpus(spec: StepSpec, options: LaunchOptions) -> None:
 
 def _names_gpus(text: str) -> bool:
     return any(re.split(r"[:=]", item)[0].rpartition("/")[2] == "gpu" for item in text.split(","))
+
+
+def known_gres(text: str, types: Sequence[str]) -> None:
+    """Refuses resources that the cluster does not have."""
+    for item in filter(None, text.split(",")):
+        name = re.split(r"[:=]", item)[0].removeprefix("gres/")
+        if name not in {"none", *types}:
+            raise Refusal(message("ESLURM_INVALID_GRES"))
 
 
 def _gres(spec: StepSpec, options: LaunchOptions) -> GpuRequest | None:

@@ -396,6 +396,33 @@ def test_output_of_one_task() -> None:
     assert step("-n2", "-e", "0", "cat").created.spec.stdout_task == -1
 
 
+def test_what_slurm_says_in_a_job() -> None:
+    """As 22.05 has it."""
+    done = step("-r1", "-w", "node2", "true")
+    assert (done.err, done.code) == (
+        "srun: error: -r,--relative not allowed with -w,--nodelist or -x,--exclude.\n",
+        1,
+    )
+    done = step("--gres=foo:1", "true")
+    assert (done.err, done.code) == (
+        "srun: error: Invalid generic resource (gres) specification\n",
+        1,
+    )
+    done = step("-b", "now+1hour", "true")
+    assert done.err == "srun: error: --begin is ignored because nodes are already allocated.\n"
+    assert done.plan["mode"] == "step"
+    assert step("").err == "srun: fatal: No command given to execute.\n"
+    done = step("--uid=0", "id")
+    assert (done.err, done.code) == ("srun: error: --uid only permitted by root user\n", 255)
+
+
+def test_options_without_effect_are_named_where_they_were_given() -> None:
+    assert srun("--reboot", "true").err == "srun: warning: no effect in this release: --reboot\n"
+    # Jobs leave it behind in the environment of their script.
+    assert srun("true", env={"SLURM_OOM_KILL_STEP": "0"}).err == ""
+    assert srun("-k", "true").err == ""
+
+
 def test_terminal() -> None:
     done = step("--pty", "bash")
     assert done.plan["pty"] == "1"
