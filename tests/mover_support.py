@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pty
 import socket
 import struct
 import subprocess
+import termios
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -190,3 +194,36 @@ def until(what: str, ready: object, patience: float = PATIENCE) -> None:
     while not ready():  # type: ignore[operator]
         assert time.monotonic() < end, f"{what}: not within {patience:g} s"
         time.sleep(0.005)
+
+
+class Terminal:
+    """A program in a session of its own on a pseudo terminal."""
+
+    def __init__(self, rows: int = 30, columns: int = 90) -> None:
+        self.master, self.slave = pty.openpty()
+        self.size(rows, columns)
+
+    def size(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def own(self) -> None:
+        """In the program: the terminal is its controlling one."""
+        os.setsid()
+        fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
+
+    def raw(self) -> bool:
+        return not termios.tcgetattr(self.slave)[3] & termios.ICANON
+
+    def type(self, data: bytes) -> None:
+        os.write(self.master, data)
+
+    def shown(self, text: bytes) -> bytes:
+        got = b""
+        while text not in got:
+            got += os.read(self.master, 4096)
+        return got
+
+    def close(self) -> None:
+        for fd in (self.master, self.slave):
+            with contextlib.suppress(OSError):
+                os.close(fd)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-import pty
 import signal
 import struct
 import subprocess
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mover_support import PATIENCE, Moving, build, numbers, until
+from mover_support import PATIENCE, Moving, Terminal, build, numbers, until
 
 Start = Callable[..., Moving]
 
@@ -292,39 +290,6 @@ def test_an_agent_that_is_away_does_not_end_the_shell(start: Start) -> None:
 
 
 # ---- a terminal ----------------------------------------------------------------------------------
-
-
-class Terminal:
-    """A program in a session of its own on a pseudo terminal."""
-
-    def __init__(self, rows: int = 30, columns: int = 90) -> None:
-        self.master, self.slave = pty.openpty()
-        self.size(rows, columns)
-
-    def size(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def own(self) -> None:
-        """In the program: the terminal is its controlling one."""
-        os.setsid()
-        fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
-
-    def raw(self) -> bool:
-        return not termios.tcgetattr(self.slave)[3] & termios.ICANON
-
-    def type(self, data: bytes) -> None:
-        os.write(self.master, data)
-
-    def shown(self, text: bytes) -> bytes:
-        got = b""
-        while text not in got:
-            got += os.read(self.master, 4096)
-        return got
-
-    def close(self) -> None:
-        for fd in (self.master, self.slave):
-            with contextlib.suppress(OSError):
-                os.close(fd)
 
 
 @pytest.fixture
