@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from gsched_cli.common import Reader, Run, Streams
-from gsched_cli.process import Process
+from gsched_cli.process import Process, port_range, within
 
 PROGRAM = "gsched-mover"
 SECRET_BYTES = 32
@@ -47,6 +47,10 @@ class OwnMover:
             pass
 
     def listening(self, ports: str = "") -> tuple[int, bytes]:
+        if self._listener is not None and not within(self._listener.getsockname()[1], ports):
+            # The thin client did not know of the range: nobody has been told of its port.
+            self._listener.close()
+            self._listener = None
         if self._listener is None:
             self._listener = _listener(ports)
             self._listener.listen(BACKLOG)
@@ -76,10 +80,10 @@ class OwnMover:
 
 def _listener(ports: str) -> socket.socket:
     """On IPv6 and IPv4, or IPv4 alone; in SrunPortRange where that is set. Raises OSError."""
-    first, _, last = ports.partition("-")
+    allowed = port_range(ports)
     numbers = [0]
-    if first.isdigit() and last.isdigit():
-        numbers = list(range(int(first), min(int(last), 65535) + 1))
+    if allowed is not None:
+        numbers = list(allowed)
         random.shuffle(numbers)
     problem = OSError(errno.EADDRINUSE, "no free port in SrunPortRange")
     for number in numbers:

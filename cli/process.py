@@ -29,6 +29,20 @@ class Mover(Protocol):
         ...
 
 
+def port_range(ports: str) -> range | None:
+    """Of SrunPortRange; None: any port."""
+    first, _, last = ports.partition("-")
+    if not (first.isdigit() and last.isdigit()):
+        return None
+    return range(int(first), min(int(last), 65535) + 1)
+
+
+def within(port: int, ports: str) -> bool:
+    """Whether a client may be called at this port."""
+    allowed = port_range(ports)
+    return allowed is None or port in allowed
+
+
 class Process(NamedTuple):
     """What only the submitting process knows of itself; a thin client sends it along."""
 

@@ -28,6 +28,7 @@ from gsched.wire.identity import Credentials, stream_peer
 from gsched.wire.messages import BadMessage, OnBehalf, encode
 from gsched_cli.command import NAMES, SUBMITTING
 from gsched_cli.common import OwnProcess, Run, Streams, error
+from gsched_cli.process import within
 
 #: bytes of output that are sent at once
 CHUNK = 256 << 10
@@ -158,7 +159,7 @@ class _Mover:
         self.plan = b""
 
     def listening(self, ports: str = "") -> tuple[int, bytes]:
-        if not self._line.port:
+        if not self._line.port or not within(self._line.port, ports):
             raise OwnProcess
         return self._line.port, self._line.secret
 

@@ -168,3 +168,31 @@ def test_ports_of_the_site(tmp_path: Path) -> None:
     assert mover.listening(f"{free}-{free}")[0] == free
     with pytest.raises(OSError, match=r"[Aa]ddress"):
         OwnMover("srun").listening(f"{free}-{free}")
+
+
+@pytest.mark.parametrize(
+    ("ports", "last"), [("40000-40403", (b"P", b"")), ("40404-40404", (b"X", b"\0"))]
+)
+def test_a_client_that_listens_outside_the_site_s_ports(
+    tmp_path: Path, ports: str, last: tuple[bytes, bytes]
+) -> None:
+    """It did not read all of slurm.conf: the Python command opens another listener."""
+
+    def run(*given: object) -> int:
+        given[5].mover.listening(ports)  # type: ignore[attr-defined]
+        return 0
+
+    assert _conversation(tmp_path, request(b"srun", LISTENING), run)[-1] == last
+
+
+def test_a_listener_outside_the_site_s_ports_is_not_taken_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        free = other.getsockname()[1]
+    handed = socket.create_server(("127.0.0.1", 0))
+    port = handed.getsockname()[1]
+    monkeypatch.setenv("GSCHED_LISTENER", f"{handed.detach()} {port} {SECRET.hex()}")
+    mover = OwnMover("srun")
+    assert mover.listening(f"{free}-{free}")[0] == free
+    assert mover.listening(f"{free}-{free}")[1] != SECRET
