@@ -18,11 +18,13 @@ from setuptools.command.build import build
 CORE = "gsched/_core.pyx"
 
 STEPD = "slurmd_compat.stepd"
+PMIX = "slurmd_compat.pmix"
 FAKE_NVML = "slurmd_compat.fake_nvml"
 
 #: package -> (file to make in it, extra flags before the sources, libraries after them)
 NATIVE: dict[str, tuple[str, list[str], list[str]]] = {
     STEPD: ("stepd", [], ["-lutil"]),
+    PMIX: ("pmix-server", [], []),
     FAKE_NVML: (
         "libnvidia-ml.so.1",
         ["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
@@ -60,6 +62,20 @@ COMMANDS = (
 PROGRAMS = [f"build/bin/{name}" for name in COMMANDS]
 
 
+def pmix_flags() -> tuple[list[str], list[str]] | tuple[()]:
+    """What the compiler must know of libpmix (version 4 or later); () where it is not installed:
+    Open MPI programs then start through mpirun alone."""
+    found = []
+    for which in ("--cflags", "--libs"):
+        argv = ["pkg-config", which, "pmix >= 4"]
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return ()
+        found.append(shlex.split(done.stdout))
+    return found[0], found[1]
+
+
 def native_sources(package: str) -> list[str]:
     """The C files of a package, relative to the project."""
     return sorted(glob.glob(f"{package.replace('.', '/')}/*.c"))
@@ -84,7 +100,11 @@ class BuildNative(Command):
         return self.get_finalized_command("build_py").get_package_dir(package)  # type: ignore[attr-defined]
 
     def _built(self) -> list[str]:
-        return [package for package in NATIVE if native_sources(package)]
+        return [
+            package
+            for package in NATIVE
+            if native_sources(package) and (package != PMIX or pmix_flags())
+        ]
 
     def _target(self, package: str) -> str:
         name = NATIVE[package][0]
@@ -109,6 +129,8 @@ class BuildNative(Command):
 
     def _compile(self, package: str, target: str) -> None:
         _, flags, libraries = NATIVE[package]
+        if package == PMIX:
+            flags, libraries = pmix_flags()
         self._make(native_sources(package), target, flags, libraries)
 
     def _make(

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from gsched.wire.steps import NotTaken
 
 NAME = "srun"
-#: kinds of MPI that supervisors serve
-MPI_TYPES = ("none", "pmi2")
+#: kinds of MPI that supervisors serve; pmix where the nodes were built with libpmix
+MPI_TYPES = ("none", "pmi2", "pmix", "pmix_v4")
 MAX_PROGRAMS = 1 << 20
 NO_TERMINAL = """srun: error: ioctl(TIOCGWINSZ): Inappropriate ioctl for device
 srun: error: Not using a pseudo-terminal, disregarding --pty option

@@ -110,6 +110,7 @@ class ShareSupervisors:
             owner=(job.uid, job.gid) if root else (os.geteuid(), os.getegid()),
             groups=self._launcher.group_list(job.uid, job.gid) if root else "",
             rlimits=self._launcher.rlimits(launch.spec.rlimits, share.alloc.mem_mb),
+            private=lambda: _private(directory, job.uid if root else -1, job.gid if root else -1),
         )
         return start(self._launcher.stepd, key, directory, encode_spec(items))
 
@@ -264,6 +265,14 @@ class ShareSupervisors:
                     os.killpg(task.pid, 9)
         self._log.error(f"step {key.job_id}.{key.step}: its supervisor is gone")
         self._feed(ShareReleased(key, lost=True))
+
+
+def _private(directory: Path, uid: int, gid: int) -> str:
+    """A directory of the user's in the step's own, which goes with it. Raises OSError."""
+    made = directory / "pmix"
+    os.mkdir(made, 0o700)
+    os.chown(made, uid, gid)
+    return str(made)
 
 
 def _setup(failed: tuple[int, str] | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gsched import patterns
 from gsched.config import Config
@@ -15,11 +15,14 @@ from gsched.stepenv import step_environment
 from gsched.taskbind import gpu_bind_of
 from gsched.taskcpus import binds, parse_cpu_bind
 from gsched.wire.steps import LaunchStep
+from slurmd_compat import pmix
 from slurmd_compat.binding import bits, list_text
 from slurmd_compat.launcher import Grant, LaunchError, site_hooks
 
 #: --mpi types that the supervisor serves itself
 _SERVED = ("pmi2", "pmi1")
+#: those that a server of libpmix serves, where it was built
+_PMIX = ("pmix", "pmix_v4")
 
 Order = list[tuple[str, str | bytes | int]]
 
@@ -35,9 +38,11 @@ def step_order(
     groups: str,
     rlimits: Sequence[tuple[str, str]],
     limit_s: int = 0,
+    private: Callable[[], str] | None = None,
 ) -> Order:
     """The records of the order. `owner`: uid and gid that the tasks get; `groups`: their groups as
-    the supervisor takes them, "" as they are; `limit_s`: seconds until it ends them, 0 never.
+    the supervisor takes them, "" as they are; `limit_s`: seconds until it ends them, 0 never;
+    `private` makes a directory for what the step's user alone may read.
 
     Raises LaunchError for what cannot be started. Cost: nodes and tasks of the step.
     """
@@ -81,7 +86,7 @@ def step_order(
         items.append(("pty", "1"))
     if groups:
         items.append(("groups", groups))
-    items += _pmi(launch, config)
+    items += _pmi(launch, config, private)
     items += _hooks(spec, config)
     items += rlimits
     items += [("cgroup_procs", path) for path in grant.cgroup_procs]
@@ -126,11 +131,24 @@ def _programs(launch: LaunchStep) -> list[list[str]]:
     return [[*argv, *spec.argv[1:]] for argv in found]
 
 
-def _pmi(launch: LaunchStep, config: Config) -> Order:
-    kind = launch.spec.mpi or config.raw.get("mpidefault", "none")
-    if kind.lower() not in _SERVED:
-        return []
+def _pmi(launch: LaunchStep, config: Config, private: Callable[[], str] | None) -> Order:
+    kind = (launch.spec.mpi or config.raw.get("mpidefault", "none")).lower()
     step = launch.step
+    if kind in _PMIX and private is not None:
+        server = pmix.program()
+        if server is None:
+            raise LaunchError("PMIx is not there: it was built without libpmix")
+        return [
+            ("pmi_jobid", f"{step.job_id}.{step.id}"),
+            ("pmix", str(server)),
+            ("pmix_dir", private()),
+            (
+                "pmix_nodes",
+                "\n".join(f"{n.node} {','.join(map(str, n.tasks))}" for n in step.nodes),
+            ),
+        ]
+    if kind not in _SERVED:
+        return []
     return [
         ("pmi", 2),
         ("pmi_jobid", f"{step.job_id}.{step.id}"),

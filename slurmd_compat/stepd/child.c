@@ -319,6 +319,30 @@ static void make_environ(const struct spec *s, const struct task_spec *task, int
         fail(FAIL_SETUP, ENOMEM, "no memory for the environment");
 }
 
+/* What the PMIx server wants in the environment: words up to an empty one. */
+static void ask_pmix(int fd, struct environ *e)
+{
+    static char text[64u << 10];
+    size_t used = 0;
+    while (used < sizeof text) {
+        ssize_t n = read(fd, text + used, sizeof text - used);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        used += (size_t)n;
+    }
+    close(fd);
+    char *at = text, *end = text + used;
+    while (at < end && *at && memchr(at, 0, (size_t)(end - at))) {
+        if (environ_put(e, at))
+            fail(FAIL_SETUP, ENOMEM, "no memory for the environment");
+        at += strlen(at) + 1;
+    }
+    if (at >= end || *at)
+        fail(FAIL_SETUP, EIO, "the PMIx server could not be started");
+}
+
 /* Lines about how the task is bound, as the user has asked for; its pid stands in the brackets. */
 static void show_note(const char *note)
 {
@@ -368,8 +392,10 @@ _Noreturn void child_run(const struct spec *s, const struct task_spec *task, uin
     int keep[] = {report_fd, ends->gate, ends->pmi, ends->std[0], ends->std[1], ends->std[2]};
     keep_only(keep, sizeof keep / sizeof *keep); /* others' pipes are theirs alone */
     open_streams(s, task, ends);
-    int pmi_fd = ends->pmi < 0 ? -1 : set_apart(ends->pmi);
+    int pmi_fd = ends->pmi < 0 || *s->pmix ? -1 : set_apart(ends->pmi);
     make_environ(s, task, pmi_fd, &e);
+    if (*s->pmix)
+        ask_pmix(ends->pmi, &e);
     syscall(SYS_close_range, 3u, ~0u, 4u /* CLOSE_RANGE_CLOEXEC */);
     if (chdir_error)
         say(2, "couldn't chdir to `%s': %s: going to /tmp instead", s->cwd, strerror(chdir_error));

@@ -48,6 +48,7 @@ static struct mover {
     struct follower followers[FOLLOWERS_MAX];
     struct feeds feeds;
     struct pmi *pmi;
+    struct pmix *pmix;
     struct outlet *outlets;
     size_t noutlets, open;
     int outputs; /* epoll of the outlets */
@@ -99,6 +100,8 @@ static void on_exchange(struct wire *w, uint32_t round, const unsigned char *dat
 {
     if (m.pmi && w == &m.wire)
         pmi_exchanged(m.pmi, round, data, n);
+    if (m.pmix && w == &m.wire)
+        pmix_exchanged(m.pmix, round, data, n);
 }
 
 static const struct wire_calls calls = {on_input, on_window, on_exchange};
@@ -304,7 +307,7 @@ static void turn_follower(struct follower *f, short revents)
         m.feeds.from = &m.wire;
 }
 
-enum { WIRE, LINK, OUTPUTS, FEEDS, PMI, FOLLOWERS };
+enum { WIRE, LINK, OUTPUTS, FEEDS, PMI, PMIX, FOLLOWERS };
 
 static void turn(bool served)
 {
@@ -317,6 +320,8 @@ static void turn(bool served)
         [OUTPUTS] = {.fd = roomy && m.open ? m.outputs : -1, .events = POLLIN},
         [FEEDS] = {.fd = m.feeds.epoll, .events = POLLIN},
         [PMI] = {.fd = m.pmi ? pmi_epoll(m.pmi) : -1, .events = POLLIN},
+        [PMIX] = {.fd = m.pmix ? pmix_fd(m.pmix) : -1,
+                  .events = m.pmix ? pmix_events(m.pmix) : 0},
     };
     nfds_t n = FOLLOWERS;
     for (size_t i = 0; i < FOLLOWERS_MAX; i++) {
@@ -341,6 +346,8 @@ static void turn(bool served)
         feeds_turn(&m.feeds);
     if (p[PMI].revents)
         pmi_turn(m.pmi, &m.wire);
+    if (m.pmix)
+        pmix_turn(m.pmix, p[PMIX].revents, &m.wire);
     if (p[OUTPUTS].revents)
         move_outputs();
     feeds_credit(&m.feeds);
@@ -417,12 +424,15 @@ _Noreturn void mover_run(struct spec *s, struct channel *channels, int terminal,
     m.link = link;
     m.wire.fd = -1;
     bool served = *s->io != 0;
-    if (equip(s, channels) || (s->pmi && !(m.pmi = pmi_open(s, channels))))
+    if (equip(s, channels) || (s->pmi && !(m.pmi = pmi_open(s, channels))) ||
+        (*s->pmix && !(m.pmix = pmix_open(s, channels))))
         _exit(ENOMEM);
     if (served)
         wire_open(&m.wire, s->io, s->io_secret, (unsigned)s->io_index);
     if (m.pmi)
         m.wire.most = pmi_exchange_max(m.pmi);
+    if (m.pmix)
+        m.wire.most = pmix_exchange_max(m.pmix);
     spec_free(s);
     if (m.wire.error)
         client_gone();

@@ -6,6 +6,8 @@
 
 #include "stepd.h"
 
+#include <poll.h>
+
 #define HEAD 9 /* length, letter, task */
 #define OUT_BYTES (256u << 10)
 #define OUT_SPARE 4096 /* kept for short messages: credit, ends */
@@ -103,5 +105,15 @@ int pmi_epoll(const struct pmi *p);
 void pmi_turn(struct pmi *p, struct wire *w);
 /* All parts of an exchange. */
 void pmi_exchanged(struct pmi *p, uint32_t round, const unsigned char *data, size_t n);
+
+/* pmix.c: the same through a server of libpmix, a process of its own */
+struct pmix;
+struct pmix *pmix_open(const struct spec *s, const struct channel *channels);
+size_t pmix_exchange_max(const struct pmix *p);
+int pmix_fd(const struct pmix *p); /* -1: it is gone */
+short pmix_events(const struct pmix *p);
+void pmix_turn(struct pmix *p, short revents, struct wire *w);
+void pmix_exchanged(struct pmix *p, uint32_t round, const unsigned char *data, size_t n);
+void pmix_close(struct pmix *p);
 
 #endif

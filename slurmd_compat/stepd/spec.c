@@ -219,6 +219,14 @@ static int step_record(struct spec *s, const char *key, char *value)
         return word_value(&s->pmi_jobid, value, 64);
     if (!strcmp(key, "pmi_mapping"))
         return word_value(&s->pmi_mapping, value, 1u << 16);
+    if (!strcmp(key, "pmix"))
+        return path_value(&s->pmix, value, true);
+    if (!strcmp(key, "pmix_dir"))
+        return path_value(&s->pmix_dir, value, true);
+    if (!strcmp(key, "pmix_nodes")) {
+        s->pmix_nodes = value;
+        return 0;
+    }
     if (!strcmp(key, "task_prolog"))
         return path_value(&s->task_prolog[0], value, true);
     if (!strcmp(key, "user_task_prolog"))
@@ -366,6 +374,7 @@ int spec_load(struct spec *s, const char *path, char why[TEXT_MAX])
     s->all_tasks = s->nodes = 1;
     s->stdin_task = -1;
     s->io = s->pmi_jobid = s->pmi_mapping = "";
+    s->pmix = s->pmix_dir = s->pmix_nodes = "";
     s->task_prolog[0] = s->task_prolog[1] = s->task_epilog[0] = s->task_epilog[1] = "";
     s->data = slurp(path, &len, why);
     if (!s->data)
@@ -466,6 +475,7 @@ void spec_trim(struct spec *s)
     free(s->pool_env);
     keep.pool_argv = keep.pool_env = NULL;
     keep.io = keep.pmi_jobid = keep.pmi_mapping = "";
+    keep.pmix = keep.pmix_dir = keep.pmix_nodes = "";
     for (int i = 0; i < 2; i++)
         keep.task_prolog[i] = keep.task_epilog[i] = "";
     for (size_t i = 0; i < s->ntasks; i++)

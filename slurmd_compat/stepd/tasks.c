@@ -30,7 +30,7 @@ struct outfit {
 
 static bool wants_mover(const struct spec *s)
 {
-    return s->tasks && (*s->io || s->pmi);
+    return s->tasks && (*s->io || s->pmi || *s->pmix);
 }
 
 static int make_pipe(int *mover, int *task, int mover_end, bool large)
@@ -74,7 +74,7 @@ static int equip_task(const struct spec *s, size_t i, struct outfit *o)
     struct channel *mine = &o->mover[i];
     struct ends *theirs = &o->tasks[i];
     bool few = s->ntasks <= PIPE_FEW;
-    if (s->pmi) {
+    if (s->pmi || *s->pmix) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
             return -1;
