@@ -51,6 +51,9 @@ PLAIN = (
     (r"\b(uid|gid|groups)=\d+\((\w+)\)", r"\1=\2"),
     (r"\b(127\.0\.0\.1:)\d+\b", r"\1<port>"),
     (r"\bSLURM_TASK_PID=\d+", "SLURM_TASK_PID=<pid>"),
+    (r"\b(SLURM_SRUN_COMM|SLURM_STEP_LAUNCHER)_PORT=\d+", r"\1_PORT=<port>"),
+    # Of the machine: its memory.
+    (r"^process +\d+$", "process <n>"),
     (r"\bs[0-9A-HJKMNP-TV-Z]{13}\b", "<sluid>"),
 )
 #: what is replaced in columns, whose width stays

@@ -124,6 +124,13 @@ class JobSteps:
         groups = spec.het_group or [0]
         whole: Planned | None = None
         for offset in groups:
+            if offset and len(self.components) == 1:
+                # Each further component would be a job's of its own.
+                size = len(self.job.alloc)
+                raise StepRefused(
+                    f"error: Allocation failure of {spec.min_nodes or 1} nodes: job size of {size}, "
+                    f"already allocated {size} nodes to previous components."
+                )
             if not 0 <= offset < len(self.components):
                 raise StepRefused(
                     "error: Requested het-group offset exceeds highest hetjob index "

@@ -66,6 +66,17 @@ def test_a_component_that_is_not_there() -> None:
     )
 
 
+def test_components_of_a_job_that_has_none() -> None:
+    """Transcript 023: `srun --het-group=0,1` in a job on one node."""
+    unit = components((Shape(ntasks=1), (1,)))
+    with pytest.raises(StepRefused) as caught:
+        unit.plan(StepSpec(0, argv=["a"], min_nodes=1, het_group=[0, 1]))
+    assert str(caught.value) == (
+        "error: Allocation failure of 1 nodes: job size of 1, already allocated 1 nodes to "
+        "previous components."
+    )
+
+
 def test_components_with_programs_of_their_own() -> None:
     unit = components((Shape(ntasks=1), (1,)), (Shape(ntasks=2), (2,)))
     parts = [StepSpec(0, argv=["a"]), StepSpec(0, argv=["b"], ntasks=1)]
