@@ -7,7 +7,6 @@ numbers its steps; every node runs its shares.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from gsched.config import Config
@@ -176,15 +175,19 @@ class Steps:
         jobs = self.jobs.get(key)
         if jobs is None:
             return []
-        if jobs.dirty:
-            self._told_ms = now
         found: list[Step] = []
         room = MOST_TOLD_BYTES
-        for lead in itertools.islice(jobs.dirty.values(), MOST_TOLD):
+        for lead in jobs.dirty.values():
+            if not lead.over and now - lead.record.started_ms < REPORT_MS:
+                # A short one is told of once, at its end: else it were seen to run when it is over.
+                self.report_soon(now)
+                continue
             room -= lead.weight
-            if found and room < 0:
+            if found and (room < 0 or len(found) >= MOST_TOLD):
                 break
             found.append(lead.report(now))
+        if found:
+            self._told_ms = now
         return found
 
     def all_told(self, key: Key, told: list[Step]) -> bool:

@@ -772,6 +772,20 @@ def test_an_end_is_told_at_once_but_not_each_of_many() -> None:
     assert list(world.kept) == [0, 1, 2]
 
 
+def test_a_step_that_has_just_begun_is_not_told_of_yet() -> None:
+    """Else the end of another one would have it shown as running when it is over itself."""
+    world = running()
+    world.advance(5000)
+    world.create(1, ntasks=1)
+    world.advance(50)
+    world.create(2, ntasks=1)
+    world.task_ends(0, step=0)
+    world.advance(60)
+    assert {number: step.running for number, step in world.kept.items()} == {0: False}
+    world.advance(steps.REPORT_MS)
+    assert {number: step.running for number, step in world.kept.items()} == {0: False, 1: True}
+
+
 def test_a_release_waits_until_all_steps_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its release an attempt may be forgotten, and what was not told of with it."""
     monkeypatch.setattr(steps, "MOST_TOLD", 2)
