@@ -16,6 +16,7 @@ from gsched.config import Config
 from gsched.wire.steps import LaunchStep, TaskEnd
 from slurmd_compat import tasks
 from slurmd_compat.agent import Key, Record
+from slurmd_compat.agent.step_text import NO_IO
 from slurmd_compat.agent.step_words import (
     AdoptShare,
     CleanShare,
@@ -277,9 +278,12 @@ def _private(directory: Path, uid: int, gid: int) -> str:
 
 def _setup(failed: tuple[int, str] | None) -> str:
     """Why nothing could be launched at all; "" something could."""
-    if failed is None or not failed[1].startswith("setup"):
+    if failed is None:
         return ""
-    return failed[1].partition(": ")[2] or "could not be launched"
+    what, _, why = failed[1].partition(": ")
+    if what in ("open", "io"):
+        return NO_IO
+    return (why or "could not be launched") if what == "setup" else ""
 
 
 _NO_SOCKET: Any = None

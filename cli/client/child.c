@@ -139,7 +139,10 @@ void shell_reap(void) {
 int shell_code(void) {
     if (WIFEXITED(shell_status))
         return WEXITSTATUS(shell_status);
-    return WIFSIGNALED(shell_status) && WTERMSIG(shell_status) == SIGKILL ? 0 : 1;
+    if (!WIFSIGNALED(shell_status))
+        return 1;
+    int by = WTERMSIG(shell_status); /* what a user ends a shell with is a good end */
+    return by == SIGHUP || by == SIGINT || by == SIGQUIT || by == SIGKILL ? 0 : 1;
 }
 
 int program_run(const char *path, char **argv, char **env) {

@@ -165,7 +165,7 @@ class InteractiveJob:
         """A word of the client; those about its step are the step's."""
         if letter == "Z" and len(data) >= 4:
             wstatus = int.from_bytes(data[:4], "big")
-            code = step_text.exit_code(wstatus)
+            code = step_text.shell_code(wstatus)
             if self._revoked and wstatus & 0x7F:
                 code = 1
             self._end(wstatus, "", now, code)

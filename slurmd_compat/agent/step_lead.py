@@ -32,6 +32,8 @@ from slurmd_compat.agent.step_words import (
 #: ms for which ends of tasks are gathered into one line; what the tasks and their supervisor have
 #: said last goes other ways, and is on the client's screen by then
 TEXT_MS = 20
+#: ms for which they are gathered while other tasks run on
+GATHER_MS = 100
 #: ms between repeated words to a node that has not answered: the first, and the most
 REPEAT_MS = 1_000
 REPEAT_MAX_MS = 10_000
@@ -252,7 +254,9 @@ class Lead(Spoken):
         if end.task not in self.record.said:
             self._pending.append((index, end))
             if self._flush_at < 0:
-                self._flush_at = now + TEXT_MS
+                self._flush_at = now + GATHER_MS
+            if self._all_ended():
+                self._flush_at = min(self._flush_at, now + TEXT_MS)
         if self._first_end < 0:
             self._first_end = now
 
@@ -300,7 +304,10 @@ class Lead(Spoken):
         self.record.over = [*self.record.over, index]
         self.record.ends = [*self.record.ends, *mine]
         if error and not self.stopping:
-            if not mine and not place.started:
+            if error == step_text.NO_IO:
+                for task in self.step.nodes[index].tasks:
+                    self.say(f"error: task {task} launch failed: {error}")
+            elif not mine and not place.started:
                 node = self.step.nodes[index].node
                 self.say(f"error: Task launch for {self.name} failed on node {node}: {error}")
                 self.say(f"error: Application launch failed: {error}")

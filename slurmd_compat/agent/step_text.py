@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from gsched.wire.steps import TaskEnd
 
+#: a share whose files could not be opened, or whose client could not be reached
+NO_IO = "Slurmd could not connect IO"
+
 #: as strsignal(3) of glibc has them
 _SIGNALS = {
     1: "Hangup",
@@ -52,6 +55,13 @@ def exit_code(wstatus: int) -> int:
     """What a shell, and srun, makes of a wait status: 128 and the signal, or the exit code."""
     signum = wstatus & 0x7F
     return 128 + signum if signum else wstatus >> 8 & 0xFF
+
+
+def shell_code(wstatus: int) -> int:
+    """What salloc ends with when its shell has: real salloc takes the signals that a user ends a
+    shell with for a good end."""
+    signum = wstatus & 0x7F
+    return (0 if signum in (1, 2, 3, 9) else 1) if signum else wstatus >> 8 & 0xFF
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -10,7 +10,7 @@ from gsched.model.step import Callback, StepSpec, StepState
 from gsched.wire.messages import Kill, Notify, Signal, StepsKept
 from gsched.wire.steps import AttachStep, Interactive, NotTaken, Taken
 from slurmd_compat.agent import Linked, Tick, step_text, steps
-from slurmd_compat.agent.step_words import Ask, Source
+from slurmd_compat.agent.step_words import Ask, ShareFailed, Source
 
 INT, QUIT, KILL, USR1, TERM, CONT = 2, 3, 9, 10, 15, 18
 STATUS = "srun: StepId=7.0 tasks 0-1: running"
@@ -595,6 +595,44 @@ def test_the_interactive_step() -> None:
     assert world.answer.step == 1
     world.all_end(0, -6)
     assert shell.codes == [0]
+
+
+@pytest.mark.parametrize(("signum", "code"), [(1, 0), (2, 0), (3, 0), (9, 0), (15, 1), (11, 1)])
+def test_the_shell_of_salloc_ends_by_a_signal(signum: int, code: int) -> None:
+    """Exit codes of real salloc."""
+    world, client = salloc()
+    world.say(client, "Z", signum.to_bytes(4, "big"))  # type: ignore[arg-type]
+    assert client.codes == [code]  # type: ignore[attr-defined]
+
+
+def test_files_that_cannot_be_opened() -> None:
+    """The words of real srun; that ends with 0 all the same."""
+    world = running()
+    client = world.create(1, ntasks=2)
+    ((_, key),) = world.supervisors
+    world.supervisors["n1", key].released = True
+    world.supervisors["n1", key].started.clear()
+    world.feed("n1", ShareFailed(key, "Slurmd could not connect IO"))
+    assert client.errors == [
+        "srun: error: task 0 launch failed: Slurmd could not connect IO",
+        "srun: error: task 1 launch failed: Slurmd could not connect IO",
+    ]
+    assert client.codes == [1]
+
+
+def test_ends_shortly_after_each_other_are_one_line() -> None:
+    world = running()
+    client = world.create(1, ntasks=3)
+    world.task_ends(0, 2 << 8)
+    world.advance(90)
+    world.task_ends(1, 2 << 8)
+    world.advance(20)
+    world.task_ends(2, 2 << 8)
+    world.advance(20)
+    assert client.errors == [
+        "srun: error: n1: tasks 0-1: Exited with exit code 2",
+        "srun: error: n1: task 2: Exited with exit code 2",
+    ]
 
 
 def test_salloc_is_cancelled() -> None:
