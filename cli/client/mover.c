@@ -328,6 +328,22 @@ static bool asks_to_end(int signum) {
     return signum == SIGINT || signum == SIGTERM || signum == SIGQUIT || signum == SIGHUP;
 }
 
+/* sattach and sbcast end by a signal as any program does: the step of sattach goes on, and that of
+ * sbcast ends because nobody follows it. */
+static bool mortal(void) {
+    return plan.mode == MODE_ATTACH || strcmp(name, "sbcast") == 0;
+}
+
+static void die(int signum) {
+    sigset_t one;
+    tty_restore();
+    signal(signum, SIG_DFL);
+    sigemptyset(&one);
+    sigaddset(&one, signum);
+    kill(getpid(), signum);
+    sigprocmask(SIG_UNBLOCK, &one, NULL);
+}
+
 /* Before a node has called. */
 static void signalled_early(int signum) {
     bool waits = plan.mode == MODE_JOB || plan.mode == MODE_SALLOC;
@@ -370,6 +386,10 @@ static void signalled(int signum, pid_t from) {
         break;
     default:
         break;
+    }
+    if (mortal() && signum != SIGCONT) {
+        outputs_flush();
+        die(signum);
     }
     /* Nobody is left to be told. */
     if (asks_to_end(signum) && (leaving || (called && !control && asked++)))

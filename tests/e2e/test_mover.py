@@ -497,6 +497,20 @@ def test_signals_are_told_to_the_agent(start: Start) -> None:
     client.end(agent, nodes)
 
 
+@pytest.mark.parametrize(("program", "mode"), [("sattach", "attach"), ("sbcast", "step")])
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT", "USR1"])
+def test_what_only_looks_on_ends_by_a_signal(
+    start: Start, program: str, mode: str, name: str
+) -> None:
+    """As real sattach and sbcast, which leave signals as they are."""
+    client = start(name=program, plan={"mode": mode})
+    agent, (node,) = client.step()
+    begun(node)
+    client.process.send_signal(getattr(signal, f"SIG{name}"))
+    client.done(-getattr(signal, f"SIG{name}"))
+    assert agent.hear() == ("", b"")
+
+
 def test_nohup_keeps_hangups_away(start: Start) -> None:
     client = start(preexec=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     agent, nodes = client.step()
