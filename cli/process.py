@@ -102,8 +102,11 @@ def _soft_limit(name: str) -> int | None:
 
 
 def _become(uid: int, gid: int) -> None:
-    # Loaded while its files can still be read for certain.
-    import gsched.client  # noqa: F401
+    # Loaded while their files can still be read for certain.
+    import resource  # noqa: F401
+
+    import gsched.client
+    import gsched.wire.steps  # noqa: F401
 
     # The frontend asks the kernel who connects, and the kernel tells the effective ids.
     os.setegid(gid)

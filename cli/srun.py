@@ -330,8 +330,6 @@ def _inside(asked: _Asked, job: int, one: _Run) -> int:
     mover = one.process.mover
     assert mover is not None
     asked.options.jobid = job
-    # --uid of root: it is that user who must be allowed to.
-    identity(asked.options, one.process, one.reader)
     spec, where = _spec(asked, one, 0)
     variables = _variables(asked, one)
     question = CreateStep(
@@ -340,6 +338,9 @@ def _inside(asked: _Asked, job: int, one: _Run) -> int:
         reach.callback(one.reader.config(), mover),
         variables,
     )
+    # --uid of root: it is that user who must be allowed to. Nothing new is loaded from here on: the
+    # files of this program may be closed to that user.
+    identity(asked.options, one.process, one.reader)
     try:
         answer = reach.ask(question, job, one.reader, one.env, one.process)
     except ControllerDown as down:

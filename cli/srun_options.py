@@ -9,6 +9,7 @@ from gsched.request import COMMAND_LINE, next_component
 from gsched_cli.getopt import walk
 from gsched_cli.launch_options import SRUN, SRUN_SHORT
 from gsched_cli.launch_values import LaunchOptions
+from gsched_cli.option_values import number
 from gsched_cli.options import apply, from_environment
 from gsched_cli.submission import Said
 
@@ -44,11 +45,8 @@ def own_job(env: Mapping[str, str], said: list[Said], known: Context) -> int:
         return named.jobid
     if any(option.name == "no-allocate" for option, _ in said[0]):
         return 0
-    for name in ("SLURM_JOB_ID", "SLURM_JOBID"):
-        text = env.get(name, "")
-        if text.isascii() and text.isdigit() and len(text) < 10:
-            return int(text)
-    return 0
+    text = env.get("SLURM_JOB_ID") or env.get("SLURM_JOBID") or ""
+    return number(text, "--jobid", 1) if text else 0
 
 
 #: variables that mean a job, and not the steps in it
@@ -88,8 +86,8 @@ def read_options(
         skipped |= _OF_A_COMPONENT
     table = [option for option in SRUN.values() if option.env and option.name not in skipped]
     variables = _variables(env, inside)
-    for number, typed in enumerate(said):
-        if number:
+    for place, typed in enumerate(said):
+        if place:
             next_component(options)
             options.origin = dict(options.origin)
             options.het_group = []
@@ -97,10 +95,6 @@ def read_options(
         if any(option.name == "verbose" for option, _ in typed):
             options.verbose = 0
         apply(options, typed, COMMAND_LINE, known)
-        if options.preserve_env:
-            for name in ("nodes", "ntasks"):
-                one = [SRUN[name]]
-                from_environment(options, variables, "SLURM_", known, one)
         found.append(copied(options))
     return found
 

@@ -165,6 +165,7 @@ def step_spec(
     spec.signal_before = options.signal_before
     spec.het_group = options.het_group
     spec.network = options.network
+    spec.preserve_env = options.preserve_env
     spec.origin = "salloc" if options.interactive else ""
     spec.quit_on_interrupt = options.quit_on_interrupt
     spec.disable_status = options.disable_status

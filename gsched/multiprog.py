@@ -88,7 +88,7 @@ def _parse(line: str, ntasks: int) -> _Line:
         if high < low:
             raise ValueError(f"Invalid task range, {low}-{high}")
         if high >= ntasks:
-            raise ValueError(f"Invalid task id, {max(low, ntasks)} >= ntasks")
+            raise ValueError(f"Invalid task id, {high} >= ntasks")
         ranks += range(low, high + 1)
     return _Line(tuple(ranks), False, words[1:])
 

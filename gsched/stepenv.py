@@ -36,6 +36,15 @@ _OF_GPUS = (
     b"ZE_AFFINITY_MASK",
 )
 
+#: what -E leaves as the client has it
+_PRESERVED = (
+    b"SLURM_JOB_NUM_NODES",
+    b"SLURM_NNODES",
+    b"SLURM_NPROCS",
+    b"SLURM_NTASKS",
+    b"SLURM_TASKS_PER_NODE",
+)
+
 
 def step_environment(
     job: Job,
@@ -72,6 +81,8 @@ def step_environment(
         own["SRUN_DEBUG"] = str(3 + spec.verbose - (1 if spec.quiet else 0))
     for name, text in own.items():
         result[name.encode()] = text.encode(errors="surrogateescape")
+    if spec.preserve_env:
+        result |= {name: source[name] for name in _PRESERVED if name in source}
     tasks = []
     for local, task in enumerate(step.nodes[index].tasks):
         mine = {b"SLURM_LOCALID": b"%d" % local, b"SLURM_PROCID": b"%d" % task}

@@ -162,12 +162,12 @@ class StepSpec(msgspec.Struct, array_like=True, gc=False):
     #: `srun a : b`: of each component in `het_group` its own program, size, files and --export;
     #: what is of the whole step (name, signals, ends) is said here. [] all alike
     parts: list[StepSpec] = []
+    #: -E: SLURM_NNODES, SLURM_NTASKS and their like stay as they are in the client's environment
+    preserve_env: bool = False
 
-    def of_component(self, offset: int) -> StepSpec:
-        """What is asked of one component of a heterogeneous job."""
-        if self.parts and offset in self.het_group:
-            return self.parts[self.het_group.index(offset)]
-        return self
+    def of_part(self, index: int) -> StepSpec:
+        """What is asked of one of several parts."""
+        return self.parts[index] if index < len(self.parts) else self
 
 
 class StepState(enum.IntEnum):
@@ -190,6 +190,8 @@ class StepNode(msgspec.Struct, array_like=True, gc=False):
     tasks: list[int] = []
     #: component of the heterogeneous job that the node is of
     het_offset: int = 0
+    #: which of StepSpec.parts runs here
+    part: int = 0
 
     @property
     def node(self) -> str:

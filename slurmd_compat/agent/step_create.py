@@ -122,28 +122,47 @@ class JobSteps:
     def plan(self, spec: StepSpec) -> Planned:
         """Where the step's tasks would go now. Raises Busy, StepRefused."""
         groups = spec.het_group or [0]
+        if len(groups) > 1 and len(self.components) == 1:
+            return self._plan_beside(spec)
         whole: Planned | None = None
-        for offset in groups:
-            if offset and len(self.components) == 1:
-                # Each further component would be a job's of its own.
-                size = len(self.job.alloc)
-                raise StepRefused(
-                    f"error: Allocation failure of {spec.min_nodes or 1} nodes: job size of {size}, "
-                    f"already allocated {size} nodes to previous components."
-                )
+        for index, offset in enumerate(groups):
             if not 0 <= offset < len(self.components):
                 raise StepRefused(
                     "error: Requested het-group offset exceeds highest hetjob index "
                     f"({offset} > {len(self.components) - 1})"
                 )
             job = self.components[offset]
-            own = spec.of_component(offset)
+            own = spec.of_part(index)
             if len(self.components) > 1:
                 own = _of_component(own, job)
             part = self._steps.plan(own, job, self._held(offset), self._steps.config)
             for share in part.nodes:
-                share.het_offset = offset
+                share.het_offset, share.part = offset, index
             whole = part if whole is None else _joined(whole, part)
+        assert whole is not None
+        return whole
+
+    def _plan_beside(self, spec: StepSpec) -> Planned:
+        """`srun a : b` in a job that is none of several components: each part has nodes of its
+        own."""
+        whole: Planned | None = None
+        taken: list[str] = []
+        size = len(self.job.alloc)
+        for index in range(len(spec.het_group)):
+            part = spec.of_part(index)
+            own = copy.copy(part)
+            own.exclude = [*part.exclude, *taken]
+            if len(taken) + (part.min_nodes or 1) > size:
+                raise StepRefused(
+                    f"error: Allocation failure of {part.min_nodes or 1} nodes: "
+                    f"job size of {size}, "
+                    f"already allocated {len(taken)} nodes to previous components."
+                )
+            planned = self._steps.plan(own, self.job, self._held(0), self._steps.config)
+            for share in planned.nodes:
+                share.part = index
+                taken.append(share.node)
+            whole = planned if whole is None else _joined(whole, planned)
         assert whole is not None
         return whole
 

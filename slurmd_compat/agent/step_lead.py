@@ -180,7 +180,7 @@ class Lead(Spoken):
         record = self.record
         return LaunchStep(
             record.step,
-            record.spec.of_component(record.step.nodes[index].het_offset),
+            record.spec.of_part(record.step.nodes[index].part),
             index,
             record.callback,
             record.environment,

@@ -322,9 +322,15 @@ def test_one_task_of_a_job_with_two_nodes() -> None:
 
 
 def test_preserve_env() -> None:
+    """It is the tasks' environment that is preserved, as measured with 22.05."""
     env = {"SLURM_NTASKS": "4", "SLURM_NNODES": "2"}
     spec = step("-E", "-n1", "-N1", "hostname", env=env).created.spec
-    assert (spec.ntasks, spec.min_nodes) == (4, 2)
+    assert (spec.ntasks, spec.min_nodes, spec.preserve_env) == (1, 1, True)
+
+
+def test_a_number_of_the_job_that_is_none() -> None:
+    done = srun("true", env={"SLURM_JOB_ID": "abc"})
+    assert (done.err, done.code) == ('srun: error: Invalid numeric value "abc" for --jobid.\n', 1)
 
 
 def test_gpus_of_a_step() -> None:

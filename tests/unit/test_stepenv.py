@@ -358,3 +358,18 @@ def test_heterogeneous_steps_are_one() -> None:
         assert shared[name.encode()].decode() == value, name
     assert [task[b"SLURM_PROCID"] for task in tasks] == [b"2", b"3", b"4"]
     assert [task[b"SLURM_LOCALID"] for task in tasks] == [b"0", b"1", b"2"]
+
+
+def test_preserve_env() -> None:
+    """srun -E -n1 -N1 in a job of two nodes and four tasks, as measured with Slurm 22.05: the
+    numbers of the job stay, those of the step are its own."""
+    conf = config()
+    whole = job(3, 1)
+    client = b"SLURM_JOB_ID=291\0SLURM_NTASKS=4\0SLURM_NPROCS=4\0SLURM_NNODES=2\0A=b"
+    spec = StepSpec(291, argv=["a"], ntasks=1, min_nodes=1, max_nodes=1, preserve_env=True)
+    planned = plan_step(spec, whole, [], conf)
+    step = Step(291, 1, 0, "a", 1, planned.nodes)
+    found, _ = step_environment(whole, step, spec, 0, conf, client, Callback("h", 1, bytes(32)))
+    told = [found[name] for name in (b"SLURM_NTASKS", b"SLURM_NPROCS", b"SLURM_NNODES")]
+    assert told == [b"4", b"4", b"2"]
+    assert (found[b"SLURM_STEP_NUM_TASKS"], found[b"SLURM_STEP_NUM_NODES"]) == (b"1", b"1")

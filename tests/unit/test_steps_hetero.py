@@ -82,5 +82,24 @@ def test_components_with_programs_of_their_own() -> None:
     parts = [StepSpec(0, argv=["a"]), StepSpec(0, argv=["b"], ntasks=1)]
     spec = StepSpec(0, argv=["a"], het_group=[0, 1], parts=parts)
     assert [share.tasks for share in unit.plan(spec).nodes] == [[0], [1]]
-    assert [spec.of_component(offset).argv for offset in (0, 1)] == [["a"], ["b"]]
+    assert [share.part for share in unit.plan(spec).nodes] == [0, 1]
+    assert [spec.of_part(index).argv for index in (0, 1)] == [["a"], ["b"]]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=StepSpec) == spec
+
+
+def test_parts_in_a_job_of_one_component_have_nodes_of_their_own() -> None:
+    """Measured with 22.05: srun -n1 a : -n2 b in a job of two nodes; refused in one of one."""
+    parts = [StepSpec(0, argv=["a"], ntasks=1), StepSpec(0, argv=["b"], ntasks=2)]
+    spec = StepSpec(0, argv=["a"], het_group=[0, 1], parts=parts)
+    planned = components((Shape(), (2, 2))).plan(spec)
+    assert [(share.part, share.het_offset, share.tasks) for share in planned.nodes] == [
+        (0, 0, [0]),
+        (1, 0, [1, 2]),
+    ]
+    assert len({share.node for share in planned.nodes}) == 2
+    with pytest.raises(StepRefused) as caught:
+        components((Shape(), (4,))).plan(spec)
+    assert str(caught.value) == (
+        "error: Allocation failure of 1 nodes: job size of 1, "
+        "already allocated 1 nodes to previous components."
+    )
