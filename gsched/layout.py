@@ -208,7 +208,8 @@ class _Plan:
         """The answer; see plan_step."""
         spec = self.spec
         ntasks, least, most = self._counts()
-        candidates = [node for node in self.nodes if node.alloc.node not in set(spec.exclude)]
+        without = set(spec.exclude)
+        candidates = [node for node in self.nodes if node.alloc.node not in without]
         candidates = candidates[max(0, spec.relative) :]
         required = self._required(candidates, least, most)
         if self.how.nodes == "arbitrary" and required:

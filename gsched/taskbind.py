@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -196,7 +197,9 @@ def task_gpus(
     own = bits(share.gpus)
     if bind.kind in ("", "none") or not own or share.shares:
         return []
-    near = [_near(share, text, config) for text in cpus] if cpus else []
+    near: list[int] = []
+    if cpus and bind.kind in ("closest", "single"):
+        near = [_near(share, text, config) for text in cpus]
     found: list[int] = []
     for task in range(ntasks):
         close = bits(near[task]) if near else own
@@ -221,14 +224,17 @@ def _near(share: NodeAlloc, cpus: str, config: Config) -> int:
     """The GPUs of a share beside a task's CPUs, by the Cores= of gres.conf; all where it does not
     say."""
     conf = config.nodes.get(share.node)
-    threads = conf.threads_per_core if conf else 1
-    cores = {cpu // threads for cpu in parse_cpu_list(cpus)}
     each: list[tuple[int, ...]] = []
-    for line in config.gres_lines(share.node):
+    for line in config.gres_lines(share.node) if config.gres else ():
         each += [line.cores] * max(line.count, len(line.files))
+    return _beside(share.gpus, tuple(each), cpus, conf.threads_per_core if conf else 1)
+
+
+@lru_cache(maxsize=1024)
+def _beside(gpus: int, each: tuple[tuple[int, ...], ...], cpus: str, threads: int) -> int:
+    """Of the GPUs those whose cores (`each` by its bit, () any) are among the CPUs; else all."""
+    cores = {cpu // threads for cpu in parse_cpu_list(cpus)}
     near = [
-        bit
-        for bit in bits(share.gpus)
-        if bit < len(each) and (not each[bit] or cores & set(each[bit]))
+        bit for bit in bits(gpus) if bit < len(each) and (not each[bit] or cores & set(each[bit]))
     ]
-    return sum(1 << bit for bit in near) or share.gpus
+    return sum(1 << bit for bit in near) or gpus

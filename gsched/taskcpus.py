@@ -7,10 +7,12 @@ Pure. CPUs are Slurm's abstract numbers: socket by socket, core by core, thread 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
-from gsched.config import Config, NodeConfig
+from gsched.config import Config
 from gsched.cpuset import format_cpu_list
 from gsched.distribution import Distribution
 from gsched.model import NodeAlloc
@@ -88,17 +90,16 @@ def parse_cpu_bind(text: str) -> CpuBind:
 class _Node:
     """The CPUs of a share, sorted by what they are part of."""
 
-    def __init__(self, conf: NodeConfig, cpu_ids: int) -> None:
-        self.conf = conf
+    def __init__(self, shape: tuple[int, int, int], cpu_ids: int) -> None:
+        total, self.sockets, self.threads = shape
         self.cpus = bits(cpu_ids)
-        self.per_socket = max(1, conf.cpus // max(1, conf.sockets))
-        self.threads = max(1, conf.threads_per_core)
+        self.per_socket = max(1, total // self.sockets)
 
     def core(self, cpu: int) -> int:
         return cpu // self.threads
 
     def socket(self, cpu: int) -> int:
-        return min(cpu // self.per_socket, self.conf.sockets - 1)
+        return min(cpu // self.per_socket, self.sockets - 1)
 
     def whole(self, cpus: Sequence[int], kind: str) -> list[int]:
         """The share's CPUs of the cores or sockets that some CPUs are of."""
@@ -125,38 +126,64 @@ def task_cpus(
     """The CPUs of each of the `ntasks` tasks on a node, as lists "0-3,8"; [] where they may run on
     all of the step's. ValueError for a --cpu-bind that cannot be read, OutsideError for CPUs that
     are not of the step."""
-    bind = parse_cpu_bind(spec.cpu_bind)
     conf = config.nodes.get(share.node)
-    if conf is None or not binds(config) or not share.cpu_words or not ntasks:
+    if not binds(config):
+        # Only looked at.
+        parse_cpu_bind(spec.cpu_bind)
         return []
-    node = _Node(conf, share.cpu_ids)
-    kind = _kind(bind, spec, node, ntasks, cpus_per_task, config)
+    if conf is None or not share.cpu_words or not ntasks:
+        return []
+    wish = _Wish(
+        spec.cpu_bind, spec.hint, spec.threads_per_core, how.sockets, _parameter(config).lower()
+    )
+    shape = (conf.cpus, max(1, conf.sockets), max(1, conf.threads_per_core))
+    return list(_alike(wish, shape, share.cpu_ids, ntasks, cpus_per_task))
+
+
+class _Wish(NamedTuple):
+    """What options and configuration say of binding."""
+
+    cpu_bind: str
+    hint: str
+    threads_per_core: int
+    #: the second level of -m
+    sockets: str
+    #: TaskPluginParam
+    parameter: str
+
+
+@lru_cache(maxsize=256)
+def _alike(
+    wish: _Wish, shape: tuple[int, int, int], cpu_ids: int, ntasks: int, cpus_per_task: int
+) -> tuple[str, ...]:
+    """As task_cpus, for all nodes of a step that are alike. `shape`: CPUs, sockets, threads."""
+    bind = parse_cpu_bind(wish.cpu_bind)
+    node = _Node(shape, cpu_ids)
+    kind = _kind(bind, wish, node, ntasks, cpus_per_task)
     if kind in ("", "none"):
-        return []
+        return ()
     if kind in ("map_cpu", "mask_cpu", "map_ldom", "mask_ldom", "rank", "rank_ldom"):
         found = [_listed(kind, bind.values, node, task) for task in range(ntasks)]
     else:
-        found = _dealt(node, how, kind, ntasks, cpus_per_task, _threads(spec, node))
-    return [format_cpu_list(sum(1 << cpu for cpu in set(cpus))) for cpus in found]
+        found = _dealt(node, wish.sockets, kind, ntasks, cpus_per_task, _threads(wish, node))
+    return tuple(format_cpu_list(sum(1 << cpu for cpu in set(cpus))) for cpus in found)
 
 
-def _threads(spec: StepSpec, node: _Node) -> int:
+def _threads(wish: _Wish, node: _Node) -> int:
     """How many threads of a core tasks may use."""
-    if spec.threads_per_core:
-        return min(spec.threads_per_core, node.threads)
-    return 1 if spec.hint in ("nomultithread", "compute_bound") else node.threads
+    if wish.threads_per_core:
+        return min(wish.threads_per_core, node.threads)
+    return 1 if wish.hint in ("nomultithread", "compute_bound") else node.threads
 
 
-def _kind(
-    bind: CpuBind, spec: StepSpec, node: _Node, ntasks: int, each: int, config: Config
-) -> str:
+def _kind(bind: CpuBind, wish: _Wish, node: _Node, ntasks: int, each: int) -> str:
     if bind.kind:
         return "sockets" if bind.kind == "ldoms" else bind.kind
-    if spec.threads_per_core or spec.hint in ("multithread", "nomultithread"):
+    if wish.threads_per_core or wish.hint in ("multithread", "nomultithread"):
         return "threads"
-    if spec.hint in ("compute_bound", "memory_bound"):
+    if wish.hint in ("compute_bound", "memory_bound"):
         return "cores"
-    parameters = {item.strip().lower() for item in _parameter(config).split(",")}
+    parameters = {item.strip() for item in wish.parameter.split(",")}
     for kind in ("none", "sockets", "cores", "threads"):
         if kind in parameters:
             return kind
@@ -188,7 +215,7 @@ def _listed(kind: str, values: tuple[int, ...], node: _Node, task: int) -> list[
     elif kind == "mask_cpu":
         wanted = set(bits(value))
     else:
-        sockets = {value % node.conf.sockets} if kind != "mask_ldom" else set(bits(value))
+        sockets = {value % node.sockets} if kind != "mask_ldom" else set(bits(value))
         wanted = {cpu for cpu in node.cpus if node.socket(cpu) in sockets}
     if kind.endswith("cpu") and not wanted <= set(node.cpus):
         raise OutsideError(node.cpus)
@@ -196,7 +223,7 @@ def _listed(kind: str, values: tuple[int, ...], node: _Node, task: int) -> list[
 
 
 def _dealt(
-    node: _Node, how: Distribution, kind: str, ntasks: int, each: int, threads: int
+    node: _Node, over: str, kind: str, ntasks: int, each: int, threads: int
 ) -> list[list[int]]:
     """Tasks over sockets and cores: cyclic (the default) a socket after the other, task by task;
     fcyclic CPU by CPU; block one socket after it is full."""
@@ -227,9 +254,9 @@ def _dealt(
             while not left[turn % len(left)]:
                 turn += 1
             mine.append(left[turn % len(left)].pop(0))
-            if how.sockets == "fcyclic":
+            if over == "fcyclic":
                 turn += 1
-        if how.sockets in ("", "cyclic"):
+        if over in ("", "cyclic"):
             turn += 1
         found.append(node.whole(mine, kind))
     return found

@@ -507,3 +507,19 @@ def test_cpus_that_the_step_has_not() -> None:
         'error: unrecognized --cpu-bind argument "boards"\n'
         "fatal: Failed to parse --cpu-bind= values."
     )
+
+
+def test_gpus_beside_the_cpus_of_a_task() -> None:
+    """Cores= of gres.conf: GPUs 0-3 lie beside the first socket, 4-7 beside the second."""
+    where = job(16, gpus=8)
+    setup = config("TaskPlugin=task/affinity")
+    spec = StepSpec(job_id=291, ntasks=4, gpus_total=8, gpus_set=True, cpus_per_task=4)
+    spec.gpu_bind = "closest"
+    planned = plan_step(spec, where, [], setup)
+    assert planned.task_cpus == [["0-3", "8-11", "4-7", "12-15"]]
+    assert planned.task_gpus == [[0x0F, 0xF0, 0x0F, 0xF0]]
+    # Tasks near the same GPUs take them in turn.
+    spec.gpu_bind = "single:1"
+    assert plan_step(spec, where, [], setup).task_gpus == [[0x01, 0x10, 0x02, 0x20]]
+    spec.gpu_bind = "single:2"
+    assert plan_step(spec, where, [], setup).task_gpus == [[0x01, 0x10, 0x01, 0x10]]
