@@ -272,7 +272,10 @@ def _gres(spec: StepSpec, options: LaunchOptions) -> GpuRequest | None:
         spec.no_gpus = True
         return None
     request = parse_gres(options.gres)
-    if not request.count and _names_gpus(options.gres):
+    if request.share:
+        # Parts of a GPU: the step has those of its job.
+        return None
+    if not request.count and (_names_gpus(options.gres) or request.counted):
         spec.no_gpus = True
     return request
 

@@ -178,3 +178,22 @@ def test_steps_over_components(peer: LocalCluster) -> None:
         "1: node2 1/3 1 1,2 node[1-2] 1,2",
         "2: node2 2/3 1 1,2 node[1-2] 1,2",
     ]
+
+
+def test_programs_around_tasks_go_with_scripts_too(tmp_path: Path) -> None:
+    """TaskProlog: what it prints and exports, in the script and in each task, as a 22.05."""
+    hook = tmp_path / "prolog"
+    hook.write_text('#!/bin/sh\necho "print prolog of $SLURM_PROCID"\necho export MINE=1\n')
+    hook.chmod(0o755)
+    tmp_path.chmod(0o755)
+    with LocalCluster("--simulate", "peer", "--set", f"TaskProlog={hook}") as made:
+        script = "echo script $MINE; srun -n2 -l printenv MINE | sort"
+        made.run(["sbatch", "-W", "-n2", "-o", "out", "--wrap", script])
+        assert (made.work / "out").read_text().splitlines() == [
+            "prolog of 0",
+            "script 1",
+            "0: 1",
+            "0: prolog of 0",
+            "1: 1",
+            "1: prolog of 1",
+        ]

@@ -15,7 +15,9 @@ from gsched.model.step import ALL_TASKS, NO_TASK
 from gsched.wire.messages import FirstLook, Refused
 from gsched.wire.steps import Behalf, CreateStep, NotTaken, Taken
 from gsched_cli.launch_options import SALLOC, SRUN
+from gsched_cli.launch_values import LaunchOptions
 from gsched_cli.options import NONE, OPTIONAL, REQUIRED, Option
+from gsched_cli.stepspec import step_spec
 
 
 @pytest.mark.parametrize(
@@ -351,6 +353,13 @@ def test_gpus_of_a_step() -> None:
         assert (spec.no_gpus, spec.gpus_per_node) == (True, 0)
     spec = step("hostname", env={"SLURM_STEP_GRES": "none", "SLURM_GRES": "gpu:2"}).created.spec
     assert spec.no_gpus
+    # Who names other resources gets those alone; parts of a GPU are those of the job.
+    options = LaunchOptions()
+    options.gres = "licence:1"
+    assert step_spec(options, ["hostname"], "/", 0o022, []).no_gpus
+    options.gres = "shard:2"
+    spec = step_spec(options, ["hostname"], "/", 0o022, [])
+    assert (spec.no_gpus, spec.gpus_per_node) == (False, 0)
     spec = step("-n2", "--gpus-per-task=1", "hostname", env=env).created.spec
     assert (spec.gpus_per_task, spec.gpus_set) == (1, True)
 
