@@ -145,3 +145,36 @@ def test_a_waiting_job_is_cancelled_with_its_client(
     )
     cluster.run(["scancel", str(hold)])
     cluster.ended(hold)
+
+
+def test_daemons_die_under_a_client() -> None:
+    """Controller, frontend and node daemons: the client hears of the end all the same, and its
+    output has come meanwhile."""
+    with LocalCluster("--simulate", "peer", "--set", "KillWait=2") as cluster:
+        go = cluster.work / "go"
+        script = f"echo up; while ! [ -e {go} ]; do sleep 0.05; done; echo down; exit 4"
+        clients = [
+            subprocess.Popen(
+                [BIN / name, *words, "-N2", "-n2", *more, "sh", "-c", script],
+                env=cluster.env(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for name, words, more in (("srun", ["-l"], []), ("salloc", [], [str(BIN / "srun")]))
+        ]
+        for client in clients:
+            assert client.stdout is not None
+            assert [client.stdout.readline()[-3:] for _ in range(2)] == ["up\n"] * 2
+        for daemon in cluster.on_disk.all():
+            process = cluster.on_disk.find(daemon)
+            if process is not None:
+                os.kill(process.pid, signal.SIGKILL)
+        cluster.up()
+        go.touch()
+        ends = [client.communicate(timeout=PATIENCE) for client in clients]
+        assert [client.returncode for client in clients] == [4, 4], ends
+        assert sorted(ends[0][0].splitlines()) == ["0: down", "1: down"]
+        assert ends[1][0].splitlines() == ["down"] * 2
+        assert "Relinquishing job allocation" in ends[1][1]
+        until("no job", lambda: not cluster.run(["squeue", "-h"]).stdout)
