@@ -265,11 +265,12 @@ def _of_node(step: Step, index: int, config: Config) -> dict[str, str]:
 
 
 def salloc_environment(job: Job, config: Config, components: Sequence[Job] = ()) -> dict[str, str]:
-    """What the shell of salloc is told besides its own environment. Cost: nodes of the job."""
+    """What the shell of salloc is told besides its own environment: not SLURM_CONF, the file has
+    another path where salloc runs. Cost: nodes of the job."""
     found = _salloc(job, config)
     if len(components) > 1:
         found["SLURM_HET_SIZE"] = found["SLURM_PACK_SIZE"] = str(len(components))
-        shared = ("SLURM_CLUSTER_NAME", "SLURM_CONF", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST")
+        shared = ("SLURM_CLUSTER_NAME", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST")
         for number, component in enumerate(components):
             for name, text in _salloc(component, config).items():
                 if name.startswith("SLURM_") and name not in shared:
@@ -285,7 +286,6 @@ def _salloc(job: Job, config: Config) -> dict[str, str]:
     found = {
         **LAUNCHERS,
         "SLURM_CLUSTER_NAME": config.cluster_name,
-        "SLURM_CONF": config.path,
         "SLURM_JOBID": job_id,
         "SLURM_JOB_CPUS_PER_NODE": repeats(usable_cpus(job, part, config) for part in job.alloc),
         "SLURM_JOB_ID": job_id,

@@ -208,6 +208,7 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "unkillablesteptimeout": ("unkillable_step_timeout", _bounded(0, 65533)),
     # gsched's own
     "frontends": ("frontends", _bounded(0, 1024)),
+    "frontendport": ("frontend_port", _bounded(0, 65535)),
     "nvmllibrary": ("nvml_library", _path),
     "nvmltopology": ("nvml_topology", _path),
     "requeuefence": ("requeue_fence", _fence),
@@ -234,6 +235,7 @@ SPECIAL = {"slurmctldhost", "controlmachine", "controladdr", "jobdefaults"}
 #: keys of our own: `scontrol show config` of Slurm does not have them
 OWN = {
     "frontends": "Frontends",
+    "frontendport": "FrontendPort",
     "nvmllibrary": "NvmlLibrary",
     "nvmltopology": "NvmlTopology",
     "requeuefence": "RequeueFence",

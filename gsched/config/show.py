@@ -437,5 +437,6 @@ def config_rows(config: Config, dynamic: Mapping[str, str]) -> list[tuple[str, s
         "nvmltopology": config.nvml_topology or NULL,
         "requeuefence": config.requeue_fence,
         "frontends": str(config.frontends),
+        "frontendport": str(config.frontend_port),
     }
     return rows + [(OWN[name], own[name]) for name in sorted(OWN)]

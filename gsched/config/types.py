@@ -324,6 +324,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     requeue_fence: str = "timeout"
     #: frontend workers; 0: one per two CPUs, at least two
     frontends: int = 0
+    #: port of the controller's host for frontends of other hosts; 0: there are none
+    frontend_port: int = 0
 
     # ---- the other lines and files
     #: name -> node, in the order of the file

@@ -31,7 +31,7 @@ from gsched.wire.process import (
     raise_file_limit,
 )
 
-USAGE = "Usage: gsched-frontend [-D] [-f FILE] [-V]"
+USAGE = "Usage: gsched-frontend [-D] [-f FILE] [-r] [-V]"
 #: Connections that may wait to be accepted.
 BACKLOG = 1024
 #: A worker that lives shorter than this is not restarted at once, seconds.
@@ -50,6 +50,10 @@ class Kind:
 
 TYPED = Kind("frontend.sock", "gsched.frontend.worker")
 LINES = Kind("command.sock", "gsched.frontend.commands")
+#: on a host without the controller, in the place of TYPED
+RELAY = Kind("frontend.sock", "gsched.frontend.relay")
+#: for those: no socket of its own kind beside the others, it listens on FrontendPort
+GATE = Kind("", "gsched.frontend.gate")
 
 
 @dataclass
@@ -58,19 +62,23 @@ class Options:
 
     foreground: bool = False
     conf: str = ""
+    #: the controller is on another host
+    remote: bool = False
 
 
 class Parent:
     """Keeps `count` workers alive until it is told to stop."""
 
-    def __init__(self, conf: str, config: Config, log: Any) -> None:
+    def __init__(self, conf: str, config: Config, log: Any, *, remote: bool = False) -> None:
         self._conf = conf
         self._config = config
         self._log = log
         self._path = config.frontend_socket
         self._lock = self._take_lock()
         self._folder = os.path.dirname(self._path)
-        self._listeners = {kind: self._bind(kind) for kind in (TYPED, LINES)}
+        kinds = (RELAY if remote else TYPED, LINES)
+        self._listeners = {kind: self._bind(kind) for kind in kinds}
+        self._gate = not remote
         # Workers notice by the end of this pipe that the parent is gone.
         self._life, self._life_end = os.pipe()
         #: pid -> process, when it was started, what for
@@ -139,10 +147,12 @@ class Parent:
             if self._renew:
                 self._renew = False
                 self._reload()
-            for kind in self._listeners:
+            wanted = dict.fromkeys(self._listeners, self.count)
+            wanted[GATE] = int(self._gate and self._config.frontend_port > 0)
+            for kind, count in wanted.items():
                 there = sum(1 for worker in self._workers.values() if worker[2] is kind)
                 if time.monotonic() >= self._not_before.get(kind, 0.0):
-                    for _ in range(self.count - there):
+                    for _ in range(count - there):
                         self._start(kind)
             select.select([wake], [], [], SHORT_LIFE_S if self._not_before else 5.0)
             with contextlib.suppress(BlockingIOError):
@@ -167,7 +177,8 @@ class Parent:
         self._log.info("workers are started anew")
 
     def _start(self, kind: Kind) -> None:
-        listen = self._listeners[kind].fileno()
+        # The gate has no use for it: it listens for itself.
+        listen = self._listeners.get(kind, self._listeners[LINES]).fileno()
         process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", kind.module),
@@ -212,11 +223,13 @@ class Parent:
 def parse(argv: list[str]) -> Options:
     """Reads the command line; exits for -V, -h and mistakes."""
     options = Options()
-    for name, value in flags("gsched-frontend", USAGE, argv, "Df:hvV"):
+    for name, value in flags("gsched-frontend", USAGE, argv, "Df:hrvV"):
         if name == "-D":
             options.foreground = True
         elif name == "-f":
             options.conf = value
+        elif name == "-r":
+            options.remote = True
     return options
 
 
@@ -234,7 +247,9 @@ def main() -> NoReturn:
         folder = os.path.dirname(config.slurmctld_log_file)
         path = os.path.join(folder, "frontend.log") if config.slurmctld_log_file else ""
         log = Log(path, config.slurmctld_debug, foreground=options.foreground)
-        parent = Parent(conf, config, log.logger)
+        if options.remote and not config.frontend_port:
+            raise ProcessProblem("FrontendPort is not set: there is nobody to pass requests to")
+        parent = Parent(conf, config, log.logger, remote=options.remote)
         pid_file = PidFile(os.path.join(config.run_dir, "frontend.pid"))
     except (ConfigError, ProcessProblem, OSError) as error:
         leave(f"gsched-frontend: fatal: {error}", 1)

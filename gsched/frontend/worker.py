@@ -364,7 +364,10 @@ class Worker:
     def _on_behalf(self, connection: Connection, said: OnBehalf) -> None:
         """The connection's further requests are another's."""
         busy = connection.open or connection.reads or connection.held
-        if connection.peer.uid not in self._proxies or busy:
+        # Only once: the connection of a client on another host is handed on as it is, and must not
+        # go on to name somebody else.
+        named = connection.who is not connection.peer
+        if connection.peer.uid not in self._proxies or busy or named:
             self._break_off(connection, "not allowed to ask for others")
             return
         connection.user.connections -= 1

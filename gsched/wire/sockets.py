@@ -198,6 +198,35 @@ class ControllerSockets:
         self.context.term()
 
 
+def listen_frontends(
+    context: zmq.Context[zmq.Socket[bytes]], address: str, port: int, pair: KeyPair
+) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    """The socket for frontends of other hosts, with CURVE, and the one on which handshakes are to
+    be decided (`Admission.decide`). Raises BindFailed."""
+    zap = context.socket(zmq.REP)
+    zap.linger = 0
+    zap.bind("inproc://zeromq.zap.01")
+    sock = context.socket(zmq.ROUTER)
+    sock.linger = 200
+    sock.set(zmq.ZAP_DOMAIN, NODE_DOMAIN)
+    sock.set(zmq.MAXMSGSIZE, _MAX_MESSAGE)
+    # What may be under way is bounded for each connection that is carried.
+    sock.set(zmq.RCVHWM, 0)
+    sock.set(zmq.SNDHWM, 0)
+    sock.set(zmq.ROUTER_MANDATORY, 1)
+    sock.set(zmq.CURVE_SERVER, 1)
+    sock.set(zmq.CURVE_PUBLICKEY, pair.public)
+    sock.set(zmq.CURVE_SECRETKEY, pair.secret)
+    sock.set(zmq.IPV6, 1 if ":" in address else 0)
+    _keep_alive(sock)
+    sock.set(zmq.HANDSHAKE_IVL, 10_000)
+    try:
+        sock.bind(f"tcp://{_host(address)}:{port}")
+    except zmq.ZMQError as error:
+        raise BindFailed(f"cannot listen on {address}:{port}: {error.strerror}") from None
+    return sock, zap
+
+
 def readable(sock: zmq.Socket[bytes]) -> bool:
     """Whether a message waits. Asking costs a tenth of the exception of a failed attempt."""
     return bool(_option(sock, _EVENTS) & _POLLIN)
