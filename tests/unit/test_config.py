@@ -194,7 +194,7 @@ def test_show_config_as_the_reference_prints_it(shared: Path) -> None:
     dynamic = {"BOOT_TIME", "HASH_VAL", "NEXT_JOB_ID", "SLURM_CONF", "SLURM_VERSION"}
     rows = config_rows(config, {name: wanted[name] for name in dynamic})
     shown = {name: value.replace("/PEER_DIR", "PEER_DIR") for name, value in rows}
-    own = {"Frontends", "NvmlLibrary", "NvmlTopology", "RequeueFence"}
+    own = {"FrontendPort", "Frontends", "NvmlLibrary", "NvmlTopology", "RequeueFence"}
     assert [name for name in shown if name not in own] == list(wanted)
     by_machine = {"SlurmUser", "PluginDir"}  # the uid of slurm; there are no plugins here
     differing = {
