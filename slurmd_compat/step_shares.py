@@ -196,7 +196,7 @@ class ShareSupervisors:
                         TaskEnd(
                             number,
                             task.wstatus,
-                            self._cause(key, task.cause, task.wstatus),
+                            "" if task.cause == "none" else task.cause,
                             task.user_us // 1000,
                             task.system_us // 1000,
                             task.max_rss_kb,
@@ -215,11 +215,6 @@ class ShareSupervisors:
             if word is not None:
                 # It was ordered before there was anybody to hear it.
                 self.links.say(key, word)
-
-    def _cause(self, key: StepKey, cause: str, wstatus: int) -> str:
-        if cause == "none" and wstatus & 0x7F == 9 and self._grants.out_of_memory(key.job):
-            return "oom"
-        return "" if cause == "none" else cause
 
     def _gone(self, link: Link) -> None:
         """The link ended without `released`: another supervisor had begun, or this one died."""
