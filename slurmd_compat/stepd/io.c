@@ -320,8 +320,7 @@ static void turn(bool served)
         [OUTPUTS] = {.fd = roomy && m.open ? m.outputs : -1, .events = POLLIN},
         [FEEDS] = {.fd = m.feeds.epoll, .events = POLLIN},
         [PMI] = {.fd = m.pmi ? pmi_epoll(m.pmi) : -1, .events = POLLIN},
-        [PMIX] = {.fd = m.pmix ? pmix_fd(m.pmix) : -1,
-                  .events = m.pmix ? pmix_events(m.pmix) : 0},
+        [PMIX] = {.fd = m.pmix ? pmix_fd(m.pmix) : -1, .events = m.pmix ? pmix_events(m.pmix) : 0},
     };
     nfds_t n = FOLLOWERS;
     for (size_t i = 0; i < FOLLOWERS_MAX; i++) {

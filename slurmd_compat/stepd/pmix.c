@@ -23,7 +23,7 @@ struct pmix {
     struct pmix_task {
         uint32_t rank;
         int fd; /* -1: it has what it needs */
-    } * tasks;
+    } *tasks;
     size_t n;
     uint32_t round;
     long nodes;

@@ -19,6 +19,14 @@ struct pids {
     size_t n, room;
 };
 
+static bool spared(const struct spare *spare, pid_t pid)
+{
+    for (int i = 0; i < SPARE_MAX; i++)
+        if (spare->at[i] == pid)
+            return true;
+    return false;
+}
+
 static void add(struct pids *p, pid_t pid)
 {
     if (p->n == p->room) {
@@ -76,7 +84,7 @@ static int add_children(struct pids *p, pid_t of)
 }
 
 /* The slow way, for kernels without the children files: parents of all processes of the machine. */
-static void add_by_parent(struct pids *p)
+static void add_by_parent(struct pids *p, const struct spare *spare)
 {
     DIR *d = opendir("/proc");
     if (!d)
@@ -113,7 +121,7 @@ static void add_by_parent(struct pids *p)
         for (size_t i = 0; i < all.n; i++) {
             bool in = parents.at[i] == self;
             for (size_t j = 0; !in && j < p->n; j++)
-                in = parents.at[i] == p->at[j];
+                in = parents.at[i] == p->at[j] && !spared(spare, p->at[j]);
             for (size_t j = 0; in && j < p->n; j++)
                 in = all.at[i] != p->at[j];
             if (in) {
@@ -132,16 +140,18 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void collect(struct pids *p, const struct spec *s)
+/* Those that are spared may be among them; what they have started themselves is not. */
+static void collect(struct pids *p, const struct spec *s, const struct spare *spare)
 {
     pid_t self = getpid();
     p->n = 0;
     if (add_children(p, self)) {
         p->n = 0;
-        add_by_parent(p);
+        add_by_parent(p, spare);
     } else {
         for (size_t i = 0; i < p->n; i++)
-            add_children(p, p->at[i]);
+            if (!spared(spare, p->at[i]))
+                add_children(p, p->at[i]);
     }
     for (size_t i = 0; i < s->ncg_kill; i++) {
         char path[PATH_MAX + 16];
@@ -169,18 +179,10 @@ static int put(const char *dir, const char *name, const char *text)
     return n < 0 ? -1 : 0;
 }
 
-static bool spared(const struct spare *spare, pid_t pid)
-{
-    for (int i = 0; i < SPARE_MAX; i++)
-        if (spare->at[i] == pid)
-            return true;
-    return false;
-}
-
 void procs_signal(const struct spec *s, const struct spare *spare, int sig1, int sig2)
 {
     struct pids p = {0};
-    collect(&p, s);
+    collect(&p, s, spare);
     for (size_t i = 0; i < p.n; i++)
         if (!spared(spare, p.at[i])) {
             kill(p.at[i], sig1);
@@ -200,7 +202,7 @@ void procs_kill(const struct spec *s, const struct spare *spare)
             put(s->cg_kill[i], "freezer.state", "FROZEN");
     /* What forks faster than it is read is stopped first; a stopped process makes no new ones. */
     for (int round = 0; round < 16; round++) {
-        collect(&p, s);
+        collect(&p, s, spare);
         if (p.n <= before)
             break;
         before = p.n;
@@ -255,7 +257,7 @@ bool procs_cgroups_empty(const struct spec *s)
 bool procs_only(const struct spec *s, const struct spare *spare)
 {
     struct pids p = {0};
-    collect(&p, s);
+    collect(&p, s, spare);
     bool only = true;
     for (size_t i = 0; only && i < p.n; i++)
         only = spared(spare, p.at[i]);

@@ -85,10 +85,11 @@ struct spec {
     long stdin_task;             /* -1 all, -2 none */
     long pmi;                    /* 0 none; else tasks get PMI_FD (both protocols are spoken) */
     const char *pmi_jobid, *pmi_mapping;
-    const char *pmix; /* the server's program; "": none. Its directory, and "NAME RANKS\n" of each */
+    const char
+        *pmix; /* the server's program; "": none. Its directory, and "NAME RANKS\n" of each */
     const char *pmix_dir, *pmix_nodes; /* node, in the order of places */
-    const char *task_prolog[2]; /* the cluster's, then the user's; "": none */
-    const char *task_epilog[2]; /* the user's, then the cluster's */
+    const char *task_prolog[2];        /* the cluster's, then the user's; "": none */
+    const char *task_epilog[2];        /* the user's, then the cluster's */
 };
 
 /* spec.c: 0, or -1 with a sentence in why. spec_load reads the file `path`; NULL:

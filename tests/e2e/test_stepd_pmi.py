@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from e2e_support import LocalCluster
 from stepd_support import Client, Records, Start, assert_small, mover_of, tasks
 
 MAPPING = "(vector,(0,2,1))"
@@ -421,3 +422,64 @@ assert ask("kvs-get", key="1")["value"] == value
 """
     run(start, client, step_of(script, 1))
     assert 14 <= int(client.out[0]) <= 18  # 16 MB
+
+
+def test_mpich_with_srun(cluster: LocalCluster, ring: Path, tmp_path: Path) -> None:
+    """Through all of it: two nodes, exchanges carried out by the thin client."""
+    argv = ["srun", "--mpi=pmi2", "-N2", "-n4", "./ring"]
+    shutil.copy(ring, tmp_path / "ring")
+    done = cluster.run(argv, cwd=tmp_path)
+    assert sorted(done.stdout.splitlines()) == [
+        line.decode().rstrip() for line in lines_of_ring(4).values()
+    ]
+    done = cluster.run([*argv, "x"], cwd=tmp_path, check=False)
+    assert done.returncode == 137  # as Slurm 22.05 with MPICH 4.0
+    assert "application called MPI_Abort(MPI_COMM_WORLD, 17) - process 1" in done.stderr
+
+
+#: Stands for the PMIx server: tells each local rank what it needs, and what befalls itself.
+SERVER = """\
+#!{python}
+import os, signal, struct, sys
+def got(n):
+    data = b""
+    while len(data) < n:
+        part = os.read(0, n - len(data))
+        if not part: os._exit(0)
+        data += part
+    return data
+def heard(number, frame):
+    with open("{out}/heard", "a") as file: file.write(f"{{number}}\\n")
+for number in (10, 12, 15): signal.signal(number, heard)
+length = struct.unpack(">I", got(4))[0]
+order = got(length)
+for rank in range(2):
+    body = b"E" + struct.pack(">I", rank) + f"PMIX_FAKE={{rank}}".encode() + bytes(1)
+    os.write(0, struct.pack(">I", len(body)) + body)
+while True: got(1)
+"""
+
+
+def test_signals_and_kills_of_a_step_are_not_for_its_pmix_server(
+    start: Start, client: Client
+) -> None:
+    """It serves the tasks until they have ended, and is no reason to hold their resources."""
+    out = start.out
+    (out / "server").write_text(SERVER.format(python=PYTHON, out=out))
+    (out / "server").chmod(0o755)
+    pmix: Records = [("pmix", f"{out}/server"), ("pmix_dir", str(out))]
+    pmix += [("pmix_nodes", "gpu01 0,1\n"), ("pmi_jobid", "7.0")]
+    script = "trap 'echo usr1' USR1; trap 'echo term; exit 3' TERM; echo $PMIX_FAKE; "
+    step = start(
+        "", *tasks(2, script + "while :; do sleep 0.02; done"), *pmix, *client.records(), out=""
+    )
+    client.until(lambda: client.out == {0: b"0\n", 1: b"1\n"})
+    step.tell("signal 10 all")
+    client.until(lambda: all(b"usr1" in client.out[i] for i in (0, 1)))
+    client.reading.clear()  # the mover stays until all is read
+    step.tell("kill cancelled")
+    assert step.finish().wstatus == 3 << 8
+    client.reading.set()
+    client.finish()
+    assert all(client.out[i].endswith(b"term\n") for i in (0, 1))
+    assert not (out / "heard").exists()
