@@ -227,7 +227,7 @@ def _binding(spec: StepSpec) -> dict[str, str]:
 def _of_step(step: Step, spec: StepSpec, callback: Callback) -> dict[str, str]:
     nodes = compress([node.node for node in step.nodes])
     per_node = repeats(len(node.tasks) for node in step.nodes)
-    count, ntasks, step_id = str(len(step.nodes)), str(step.ntasks), str(step.id)
+    count, ntasks, step_id = str(len(step.nodes)), str(step.ntasks), str(step.id & 0xFFFFFFFF)
     port = str(callback.port)
     return {
         "SLURMD_DEBUG": "2",

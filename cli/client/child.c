@@ -135,14 +135,15 @@ void shell_reap(void) {
     }
 }
 
-/* salloc's: the shell's own; 1 where a signal has ended it, but 0 for SIGKILL, as Slurm has it. */
+/* salloc's: the shell's own; of a shell that a signal has ended 0 or 1, as its manual page says. */
 int shell_code(void) {
+    static const int harmless[] = {SIGHUP, SIGINT, SIGKILL, SIGQUIT};
     if (WIFEXITED(shell_status))
         return WEXITSTATUS(shell_status);
-    if (!WIFSIGNALED(shell_status))
-        return 1;
-    int by = WTERMSIG(shell_status); /* what a user ends a shell with is a good end */
-    return by == SIGHUP || by == SIGINT || by == SIGQUIT || by == SIGKILL ? 0 : 1;
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (WTERMSIG(shell_status) == harmless[i])
+            return 0;
+    return 1;
 }
 
 int program_run(const char *path, char **argv, char **env) {

@@ -205,9 +205,12 @@ def test_a_command_that_is_not_there(start: Start) -> None:
     ]
 
 
-@pytest.mark.parametrize(("name", "code"), [("KILL", 0), ("TERM", 1), ("SEGV", 1)])
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("KILL", 0), ("HUP", 0), ("INT", 0), ("QUIT", 0), ("TERM", 1), ("SEGV", 1)],
+)
 def test_a_shell_that_a_signal_ends(start: Start, name: str, code: int) -> None:
-    """The exit codes of real salloc."""
+    """salloc's manual page: killed by HUP, INT, KILL or QUIT it returns 0."""
     number = getattr(signal, f"SIG{name}")
     client = salloc(start, "sh", "-c", f"ulimit -c 0; kill -{name} $$")
     agent = client.agent()
@@ -409,7 +412,7 @@ def test_kill_command_with_a_terminal_is_a_hangup(start: Start, terminal: Termin
     agent.say("R")
     assert agent.expect("Z") == numbers(signal.SIGHUP)
     agent.say("X", b"\1")
-    assert client.process.wait(PATIENCE) == 1
+    assert client.process.wait(PATIENCE) == 0
 
 
 def test_a_terminal_that_is_stopped_holds_nothing_up_but_output(

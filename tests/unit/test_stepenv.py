@@ -376,3 +376,9 @@ def test_preserve_env() -> None:
     told = [found[name] for name in (b"SLURM_NTASKS", b"SLURM_NPROCS", b"SLURM_NNODES")]
     assert told == [b"4", b"4", b"2"]
     assert (found[b"SLURM_STEP_NUM_TASKS"], found[b"SLURM_STEP_NUM_NODES"]) == (b"1", b"1")
+
+
+def test_the_number_of_an_interactive_step() -> None:
+    """Slurm's SLURM_INTERACTIVE_STEP, 0xfffffffa, unsigned: what `env` shows in such a shell."""
+    (task,) = run_step(job(3, 1), {}, step_id=-6, ntasks=1, min_nodes=1, max_nodes=1)
+    assert (task["SLURM_STEP_ID"], task["SLURM_STEPID"]) == ("4294967290", "4294967290")
