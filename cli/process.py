@@ -59,6 +59,8 @@ class Process(NamedTuple):
     mover: Mover | None = None
     #: standard input is a terminal; None: not known
     terminal: bool | None = None
+    #: its rows and columns; 0 not known
+    window: tuple[int, int] = (0, 0)
 
     @classmethod
     def current(cls) -> Process:
@@ -74,7 +76,16 @@ class Process(NamedTuple):
             sleep=time.sleep,
             become=_become if os.geteuid() == 0 else None,
             terminal=os.isatty(0),
+            window=_window(),
         )
+
+
+def _window() -> tuple[int, int]:
+    try:
+        columns, rows = os.get_terminal_size(0)
+    except OSError:
+        return 0, 0
+    return rows, columns
 
 
 def _umask() -> int:

@@ -237,7 +237,14 @@ def _variables(asked: _Asked, one: _Run) -> bytes:
     """The environment that goes along: all of it where components let different parts through,
     which the nodes then look at."""
     exports = {options.export for options in asked.components}
-    return environ.packed(environ.chosen(one.env, exports.pop()) if len(exports) == 1 else one.env)
+    env = dict(environ.chosen(one.env, exports.pop()) if len(exports) == 1 else one.env)
+    if asked.options.pty and one.process.mover is not None:
+        ports = one.reader.config().raw.get("srunportrange", "")
+        env["SLURM_PTY_PORT"] = str(one.process.mover.listening(ports)[0])
+        rows, columns = one.process.window
+        if rows and columns:
+            env["SLURM_PTY_WIN_COL"], env["SLURM_PTY_WIN_ROW"] = str(columns), str(rows)
+    return environ.packed(env)
 
 
 def _to_the_nodes(spec: StepSpec, where: Files) -> None:

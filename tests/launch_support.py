@@ -160,6 +160,7 @@ def launch(
     cluster: LaunchCluster | None = None,
     mover: KeptPlan | None = None,
     terminal: bool | None = None,
+    window: tuple[int, int] = (0, 0),
 ) -> Launched:
     """Runs one of the commands in this process, as alice on the host login1."""
     cluster = cluster or LaunchCluster()
@@ -174,6 +175,7 @@ def launch(
         sleep=lambda seconds: None,
         mover=mover,
         terminal=terminal,
+        window=window,
     )
     out, err = io.StringIO(), io.StringIO()
     streams = Streams(io.TextIOWrapper(io.BytesIO()), out, err, OwnFiles())

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -43,21 +44,32 @@ static void set_environment(char **env) {
         putenv(*env);
 }
 
-static bool found(const char *command) {
-    const char *path = getenv("PATH");
-    char full[4096];
-    if (strchr(command, '/'))
-        return access(command, X_OK) == 0;
-    for (const char *at = path ? path : "/bin:/usr/bin"; *command;) {
+static bool program(const char *path) {
+    struct stat there;
+    return stat(path, &there) == 0 && S_ISREG(there.st_mode) && access(path, X_OK) == 0;
+}
+
+/* Where a command lies, by the rules of salloc's manual page: an absolute path; below the working
+ * directory where it begins with "."; in PATH; below the working directory. */
+static bool found(const char *command, char out[4096]) {
+    const char *path = getenv("PATH"), *folder = plan.chdir;
+    char own[4096] = "";
+    int n;
+    if (*command == '/')
+        return snprintf(out, 4096, "%s", command) < 4096 && program(out);
+    if (!*folder)
+        folder = getcwd(own, sizeof own) ? own : ".";
+    for (const char *at = path ? path : "/bin:/usr/bin"; *command && *command != '.';) {
         size_t size = strcspn(at, ":");
-        int n = snprintf(full, sizeof full, "%.*s/%s", size ? (int)size : 1, size ? at : ".", command);
-        if (n > 0 && (size_t)n < sizeof full && access(full, X_OK) == 0)
+        n = snprintf(out, 4096, "%.*s/%s", size ? (int)size : 1, size ? at : ".", command);
+        if (n > 0 && n < 4096 && !strchr(command, '/') && program(out))
             return true;
         if (!at[size])
             break;
         at += size + 1;
     }
-    return false;
+    n = snprintf(out, 4096, "%s/%s", folder, command);
+    return *command && n > 0 && n < 4096 && program(out);
 }
 
 static void failed(int code) {
@@ -66,7 +78,8 @@ static void failed(int code) {
 }
 
 bool shell_start(char **argv, char **env, const char *given, size_t size) {
-    if (!argv[0] || !found(argv[0])) {
+    char path[4096];
+    if (!argv[0] || !found(argv[0], path)) {
         complain("error: _fork_command: Unable to find command \"%s\"", argv[0] ? argv[0] : "");
         failed(1);
         return false;
@@ -93,7 +106,7 @@ bool shell_start(char **argv, char **env, const char *given, size_t size) {
             fprintf(stderr, "%s: error: Unable to chdir(%s): %s\n", name, plan.chdir,
                     strerror(errno));
         forget_signals();
-        execvp(argv[0], argv);
+        execvp(path, argv);
         fprintf(stderr, "%s: error: execv: %s: %s\n", name, argv[0], strerror(errno));
         _exit(1);
     }

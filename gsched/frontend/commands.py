@@ -248,6 +248,7 @@ class _Run:
             become=own if self._reader.uid == 0 else None,
             mover=self.mover,
             terminal=line.terminal,
+            window=line.window,
         )
         submit = cast(Callable[..., int], function)
         return submit(line.argv, line.env, line.cwd, streams, self._reader, process)

@@ -53,6 +53,8 @@ class CommandLine:
     secret: bytes = b""
     #: standard input is a terminal; None: not told
     terminal: bool | None = None
+    #: its rows and columns; 0 not known
+    window: tuple[int, int] = (0, 0)
 
 
 def parse(data: bytes) -> CommandLine:
@@ -103,7 +105,10 @@ def _take(found: CommandLine, letter: int, value: bytes) -> None:
                 if not 0 < found.port < 1 << 16 or len(found.secret) != SECRET_BYTES:
                     raise ValueError("no port, or no secret")
             case "t":
-                found.terminal = value[:1] == b"1"
+                words = value.split()
+                found.terminal = words[:1] == [b"1"]
+                if len(words) >= 5:
+                    found.window = int(words[3]), int(words[4])
             case _:
                 pass  # of a newer client
     except ValueError as problem:

@@ -194,6 +194,18 @@ def test_the_directory_of_the_shell(start: Start, tmp_path: Path) -> None:
     assert relinquished(client, agent, 0, 0)[0] == f"{tmp_path}\n".encode()
 
 
+@pytest.mark.parametrize("command", ["./tool", "tool", "sub/../tool", "{folder}/tool"])
+def test_where_a_command_is_looked_for(start: Start, tmp_path: Path, command: str) -> None:
+    """salloc's manual page, "Command path resolution": --chdir is the working directory."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "tool").write_text("#!/bin/sh\necho found\n")
+    (tmp_path / "tool").chmod(0o755)
+    client = salloc(start, command.format(folder=tmp_path), chdir=str(tmp_path))
+    agent = client.agent()
+    agent.say("A", b"")
+    assert relinquished(client, agent, 0, 0)[0] == b"found\n"
+
+
 def test_a_command_that_is_not_there(start: Start) -> None:
     client = salloc(start, "nosuchcommand")
     agent = client.agent()

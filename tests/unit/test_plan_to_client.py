@@ -44,6 +44,7 @@ LISTENING = field(b"c", b"40404 " + SECRET.hex().encode())
 def test_whether_there_is_a_terminal() -> None:
     assert parse(request(b"srun")).terminal is None
     assert parse(request(b"srun", field(b"t", b"1 0 0 24 80"))).terminal is True
+    assert parse(request(b"srun", field(b"t", b"1 0 0 24 80"))).window == (24, 80)
     assert parse(request(b"srun", field(b"t", b"0 1 1 24 80"))).terminal is False
 
 

@@ -584,3 +584,15 @@ def test_the_tables_are_sound() -> None:
         assert len(shorts) == len(set(shorts))
     # Options of Slurm 22.05 that its help does not name.
     assert {"cpu_bind", "tasks-per-node", "cluster", "uid", "gid", "interactive"} <= set(SRUN)
+
+
+def test_the_window_of_the_terminal_is_told() -> None:
+    """As `srun --pty env` of real Slurm shows it; without a size only the port."""
+    found = step("--pty", "env", terminal=True, window=(43, 209)).created.environment.split(b"\0")
+    assert {b"SLURM_PTY_WIN_COL=209", b"SLURM_PTY_WIN_ROW=43"} <= set(found)
+    port = [item for item in found if item.startswith(b"SLURM_PTY_PORT=")]
+    assert port == [b"SLURM_PTY_PORT=40404"]
+    found = step("--pty", "env", terminal=True).created.environment.split(b"\0")
+    assert port[0] in found and not [item for item in found if b"PTY_WIN" in item]
+    found = step("env", terminal=True, window=(43, 209)).created.environment.split(b"\0")
+    assert not [item for item in found if b"PTY" in item]
