@@ -354,7 +354,9 @@ class _Plan:
         if self._least_memory(part) > mem_mb:
             return 0
         cpus = node.cpus if free else part.cpus
-        room = cpus // self.cpus_per_task
+        threads, most = self._threads(part)
+        usable = cpus // threads * most if most < threads else cpus
+        room = usable // self.cpus_per_task
         if spec.overcommit:
             # One CPU is enough for all of them.
             room = _MANY if cpus else 0
@@ -371,6 +373,15 @@ class _Plan:
         if not self.gpus.said and free and gpus < self._gpu_need(node, 1):
             return 0
         return min(room, gpus // self.gpus.per_task) if self.gpus.per_task else room
+
+    def _threads(self, part: NodeAlloc) -> tuple[int, int]:
+        """How many threads a core of the node has, and how many of them tasks use."""
+        conf = self.config.nodes.get(part.node)
+        threads = conf.threads_per_core if conf is not None else 1
+        most = self.spec.threads_per_core or threads
+        if self.spec.hint in ("nomultithread", "compute_bound"):
+            most = 1
+        return threads, min(most, threads)
 
     # -- GPUs
 
@@ -478,8 +489,8 @@ class _Plan:
         if conf is None or not node.alloc.cpu_words:
             return wanted, 0
         # Cores are not shared between steps.
-        threads = conf.threads_per_core
-        wanted = min(-(-wanted // threads) * threads, node.cpus)
+        threads, most = self._threads(node.alloc)
+        wanted = min(-(-wanted // most) * threads, node.cpus)
         ids = pick_cpus(node.cpu_ids, wanted, conf.cpus, conf.sockets, threads)
         return ids.bit_count(), ids
 

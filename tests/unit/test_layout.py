@@ -523,3 +523,24 @@ def test_gpus_beside_the_cpus_of_a_task() -> None:
     assert plan_step(spec, where, [], setup).task_gpus == [[0x01, 0x10, 0x02, 0x20]]
     spec.gpu_bind = "single:2"
     assert plan_step(spec, where, [], setup).task_gpus == [[0x01, 0x10, 0x01, 0x10]]
+
+
+def test_one_thread_of_each_core() -> None:
+    """man srun: "In task layout, use the specified maximum number of threads per core"."""
+    where, setup = job(8), config(threads=2)
+
+    def step(**options: object) -> Planned:
+        spec = StepSpec(job_id=291)
+        for name, value in options.items():
+            setattr(spec, name, value)
+        return plan_step(spec, where, [], setup)
+
+    assert step(ntasks=8).ntasks == 8
+    for options in ({"threads_per_core": 1}, {"hint": "nomultithread"}):
+        assert step(ntasks=4, **options).ntasks == 4
+        with pytest.raises(StepRefused):
+            step(ntasks=5, **options)
+        # Cores whole: two tasks have two of them.
+        assert step(ntasks=2, exact=True, **options).nodes[0].alloc.cpu_ids == 0b1111
+    # An odd task on its core alone.
+    assert step(ntasks=3, exact=True).nodes[0].alloc.cpu_ids == 0b1111
