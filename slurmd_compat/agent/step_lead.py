@@ -88,6 +88,13 @@ class Lead(Spoken):
         self._components = components
         self._finished = finished
         self.places = [Place(set()) for _ in record.step.nodes]
+        #: places that have not answered yet, or not with their end
+        self._repeats: set[int] = set()
+        #: places whose end is not in the journal yet, and when it is to be
+        self._unknown: set[int] = set()
+        self._put_at = -1
+        #: node -> its places, once they are wanted
+        self._by_node: dict[str, list[int]] = {}
         self.ends: dict[int, TaskEnd] = {}
         #: ends that the client has not been told of, by node
         self._pending: list[tuple[int, TaskEnd]] = []
@@ -202,14 +209,19 @@ class Lead(Spoken):
 
     def _mail(self, index: int, mail: LaunchStep | StopStep, now: int) -> None:
         place = self.places[index]
+        self._repeats.add(index)
         place.repeat_at = now + place.wait
         place.wait = min(2 * place.wait, REPEAT_MAX_MS)
         node = self.step.nodes[index].node
         self._emit(SendMail(self.key.job_id, self.key.attempt, node, mail))
 
     def put(self) -> None:
-        """Its record as it is now, to the journal."""
+        """Its record as it is now, to the journal; then nodes may forget what is in it."""
+        self._put_at = -1
         self._emit(PutLead(self.key, copy.copy(self.record)))
+        unknown, self._unknown = self._unknown, set()
+        for index in sorted(unknown):
+            self._confirm(index)
 
     # -- words of its nodes
 
@@ -223,6 +235,7 @@ class Lead(Spoken):
             place.heard_stop = True
         elif place.repeat_at >= 0:
             place.repeat_at = -1
+            self._repeats.discard(index)
         if not place.over and not self.over:
             for task in word.started:
                 self.task_started(index, task, now)
@@ -230,11 +243,17 @@ class Lead(Spoken):
                 self.task_ended(index, end, now)
             if word.released:
                 self.share_over(index, word.error, now)
+        if word.released and index not in self._unknown:
+            self._confirm(index)
+
+    def _confirm(self, index: int) -> None:
+        """Tells a node that the end of its share is in the journal: of all its shares, where
+        components of a heterogeneous job meet on it."""
         node = self.step.nodes[index].node
-        others = [
-            p for p, part in zip(self.places, self.step.nodes, strict=True) if part.node == node
-        ]
-        if word.released and all(other.over for other in others):
+        if not self._by_node:
+            for i, part in enumerate(self.step.nodes):
+                self._by_node.setdefault(part.node, []).append(i)
+        if all(self.places[i].over and i not in self._unknown for i in self._by_node[node]):
             known = StepKnown(self.step.id)
             self._emit(SendMail(self.key.job_id, self.key.attempt, node, known))
 
@@ -300,9 +319,15 @@ class Lead(Spoken):
         place.over = True
         place.error = error
         place.repeat_at = -1
+        self._repeats.discard(index)
         mine = [self.ends[task] for task in self.step.nodes[index].tasks if task in self.ends]
-        self.record.over = [*self.record.over, index]
-        self.record.ends = [*self.record.ends, *mine]
+        self.record.over.append(index)
+        self.record.ends += mine
+        if not self._own(index):
+            # Many nodes end at once: one record for all of them.
+            self._unknown.add(index)
+            if self._put_at < 0:
+                self._put_at = now + GATHER_MS
         if error and not self.stopping:
             if error == step_text.NO_IO:
                 for task in self.step.nodes[index].tasks:
@@ -313,10 +338,7 @@ class Lead(Spoken):
                 self.say(f"error: Application launch failed: {error}")
             else:
                 self.say(f"error: Node failure on {self.step.nodes[index].node}")
-        last = all(place.over for place in self.places)
-        if not last and self.step.nodes[index].node != self.node:
-            self.put()
-        if last:
+        if self._all_over():
             if self._pending and self._unsaid() and not self._mute:
                 # The end follows the words about it (tick).
                 return
@@ -463,12 +485,15 @@ class Lead(Spoken):
         """Monotonic ms at which something is due; -1 nothing."""
         if self.over:
             return -1
-        marks = [self._flush_at, self._limit_at(), self._wait_at()]
-        for index, place in enumerate(self.places):
-            marks.append(place.repeat_at)
-            if not place.over and not place.heard_stop and not self._own(index):
+        marks = [self._flush_at, self._limit_at(), self._wait_at(), self._put_at]
+        for index in self._repeats:
+            marks.append(self.places[index].repeat_at)
+            if not self.places[index].heard_stop:
                 marks.append(self._give_up_at())
         return min((mark for mark in marks if mark >= 0), default=-1)
+
+    def _all_over(self) -> bool:
+        return len(self.record.over) >= len(self.places)
 
     def _own(self, index: int) -> bool:
         return self.step.nodes[index].node == self.node
@@ -478,9 +503,11 @@ class Lead(Spoken):
             return
         if 0 <= self._flush_at <= now:
             self.flush(now)
-            if all(place.over for place in self.places):
+            if self._all_over():
                 self._end(now)
                 return
+        if 0 <= self._put_at <= now:
+            self.put()
         if 0 <= self._limit_at() <= now:
             self.abort("timeout", 0, now)
         if 0 <= self._wait_at() <= now:
@@ -488,7 +515,8 @@ class Lead(Spoken):
             self.say_status()
             self.say(f"Terminating {self.name}", info=True)
             self.abort("cancelled", KILL, now)
-        for index, place in enumerate(self.places):
+        for index in list(self._repeats):
+            place = self.places[index]
             if place.over or self.over:
                 continue
             if 0 <= place.repeat_at <= now:
@@ -498,12 +526,7 @@ class Lead(Spoken):
                     self._mail(index, word, now)
                 else:
                     self._send_launch(index, now)
-            if (
-                self.stopping
-                and not self._own(index)
-                and not place.heard_stop
-                and 0 <= self._give_up_at() <= now
-            ):
+            if self.stopping and not place.heard_stop and 0 <= self._give_up_at() <= now:
                 self.say(f"error: Node failure on {self.step.nodes[index].node}")
                 self.share_over(index, "no word from the node", now)
 
@@ -540,7 +563,7 @@ class Lead(Spoken):
                 self._mail(index, StopStep(self.step.id, record.stop_signal, record.stop), now)
             else:
                 self._send_launch(index, now)
-        if all(place.over for place in self.places):
+        if self._all_over():
             self._end(now)
 
     def attach(self, client: Client, task: int, stdin: bool) -> None:
