@@ -1,6 +1,6 @@
-"""One control group per attempt: memory, CPUs, devices, number of processes, and a way to find and
-kill all of it. cgroup v1 and v2 as root; for everybody else, and where nothing is mounted, nothing
-is made and `not_enforced` says so.
+"""One control group per attempt and below it one per step: memory, CPUs, devices, number of
+processes, and a way to find and kill all of it. cgroup v1 and v2 as root; for everybody else, and
+where nothing is mounted, nothing is made and `not_enforced` says so.
 
 Devices are confined by the controller of v1, and by a BPF program under v2 (bpf.py).
 """
@@ -22,6 +22,8 @@ MOUNT = "/sys/fs/cgroup"
 _MIB = 1 << 20
 _V1 = ("memory", "cpuset", "devices", "freezer", "cpuacct", "pids")
 _PREFIX = "job_"
+#: Slurm's names of the groups of steps: step_batch, step_extern, step_0
+_STEP = "step_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,24 @@ class CgroupHandle:
             return _usage_v2(self.dirs[""])
         return _usage_v1(self.dirs)
 
+    def step(self, name: str) -> CgroupHandle:
+        """The group of a step as it was made before; an empty handle if there is none."""
+        below = {c: f"{d}/{_STEP}{name}" for c, d in self.dirs.items()}
+        return _handle({c: d for c, d in below.items() if os.path.isdir(d)})
+
     def remove(self) -> bool:
         """Takes the group away; False while processes are in it (try again later)."""
         gone = [_remove_tree(directory) for directory in self.dirs.values()]
         return all(gone)
+
+
+def _handle(dirs: dict[str, str]) -> CgroupHandle:
+    kill = next((dirs[c] for c in ("", "freezer", *_V1) if c in dirs), None)
+    return CgroupHandle(
+        procs_files=[f"{directory}/cgroup.procs" for directory in dirs.values()],
+        kill_dirs=[kill] if kill else [],
+        dirs=dirs,
+    )
 
 
 def _usage_v1(dirs: dict[str, str]) -> Usage:
@@ -257,14 +273,6 @@ class Cgroups:
     def _dirs(self, job: int, attempt: int) -> dict[str, str]:
         return {c: f"{home}/{_PREFIX}{job}.{attempt}" for c, home in self.homes.items()}
 
-    def _handle(self, dirs: dict[str, str]) -> CgroupHandle:
-        kill = next((dirs[c] for c in ("", "freezer", *_V1) if c in dirs), None)
-        return CgroupHandle(
-            procs_files=[f"{directory}/cgroup.procs" for directory in dirs.values()],
-            kill_dirs=[kill] if kill else [],
-            dirs=dirs,
-        )
-
     def create(
         self,
         job: int,
@@ -281,12 +289,44 @@ class Cgroups:
         devices_deny: device rules like "c 195:3" that are taken away (see binding.device_rules).
         Never raises: what does not work is in the handle's `not_enforced`. Cost: 0.3 ms.
         """
+        if "memory" in self.homes:
+            # Of old kernels, whose groups below another are not held by its limit otherwise.
+            _write(f"{self.homes['memory']}/memory.use_hierarchy", "1")
+        return self._make(self._dirs(job, attempt), cpus, memory_mb, devices_deny, pids)
+
+    def create_step(
+        self,
+        above: CgroupHandle,
+        name: str,
+        *,
+        cpus: Iterable[int] = (),
+        memory_mb: int = 0,
+        devices_deny: Sequence[str] = (),
+        pids: int = 0,
+    ) -> CgroupHandle:
+        """Makes the group of a step ("batch", "0") below its attempt's; what that has is the most
+        that the step can get. Parameters and cost as of `create`. Under v2 nothing may run in a
+        group that divides: processes of the attempt belong into the groups of its steps."""
+        if "" in above.dirs:
+            for controller in self.controllers:
+                _write(f"{above.dirs['']}/cgroup.subtree_control", f"+{controller}")
+        dirs = {c: f"{d}/{_STEP}{name}" for c, d in above.dirs.items()}
+        return self._make(dirs, cpus, memory_mb, devices_deny, pids)
+
+    def _make(
+        self,
+        wanted: dict[str, str],
+        cpus: Iterable[int],
+        memory_mb: int,
+        devices_deny: Sequence[str],
+        pids: int,
+    ) -> CgroupHandle:
         dirs = {
             controller: directory
-            for controller, directory in self._dirs(job, attempt).items()
+            for controller, directory in wanted.items()
             if self._needed(controller, pids) and _mkdir(directory)
         }
-        handle = self._handle(dirs)
+        handle = _handle(dirs)
         say = handle.not_enforced.append
         if "cpuset" in dirs and not self._set_cpus_v1(dirs["cpuset"], set(cpus), say):
             _remove_tree(dirs["cpuset"])
@@ -369,7 +409,7 @@ class Cgroups:
         for controller, home in self._elsewhere():
             if controller not in dirs and os.path.isdir(f"{home}/{name}"):
                 dirs[controller] = f"{home}/{name}"
-        return self._handle(dirs)
+        return _handle(dirs)
 
     def _elsewhere(self) -> list[tuple[str, str]]:
         """Homes that an earlier daemon of this node had in another place (v1: it ran in another

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gsched import gpushare
 from gsched.config import Config
 from gsched.hostlist import compress
-from gsched.model.step import StepNode
+from gsched.model import NodeAlloc
+from gsched.model.step import BATCH_STEP, StepNode
 from gsched.wire.messages import LaunchSpec
 from slurmd_compat import binding, cgroups
 from slurmd_compat.agent import Key
+from slurmd_compat.cgroups import CgroupHandle
 from slurmd_compat.inventory import Inventory
 from slurmd_compat.launcher import Grant, LaunchError
 
@@ -32,6 +34,11 @@ def _caps_major() -> int:
         return binding.caps_major(Path("/proc/devices").read_text())
     except OSError:
         return 0
+
+
+def step_name(step: int) -> str:
+    """What the group of a step is called after: its number, or Slurm's word."""
+    return "batch" if step == BATCH_STEP else str(step)
 
 
 class Grants:
@@ -89,59 +96,94 @@ class Grants:
         grant = Grant(self._variables(bitmap, launch))
         if self._cgroups is None:
             return grant
+        handle = self._job_group(self._cgroups, key, launch)
+        # Without limits of its own: what the job has is the script's.
+        self._confine(grant, key, self._cgroups.create_step(handle, "batch"))
+        return grant
+
+    def _job_group(self, groups: cgroups.Cgroups, key: Key, launch: LaunchSpec) -> CgroupHandle:
+        """The attempt's own group; made if it is not there."""
+        handle = self._handles.get(key)
+        if handle is not None:
+            return handle
+        bitmap = self._bitmap(launch, strict=True)
         part = launch.job.alloc[launch.node_index]
-        cpus = binding.machine_cpus(part.cpu_ids, self._order) or []
-        handle = self._cgroups.create(
-            key.job_id,
-            key.attempt,
-            cpus=cpus if self._cgroups.enforces("cores") else [],
-            memory_mb=self._memory(part.mem_mb) if self._cgroups.enforces("ram") else 0,
-            devices_deny=(
-                binding.device_rules(
-                    self.inventory.gpus, bitmap, self.inventory.foreign, self._caps_major
-                ).deny
-                if self.constrained
-                else ()
-            ),
+        cpus, memory_mb, deny = self._limits(groups, bitmap, part)
+        handle = groups.create(
+            key.job_id, key.attempt, cpus=cpus, memory_mb=memory_mb, devices_deny=deny
         )
         self._handles[key] = handle
+        self._say_gaps(key, handle)
+        if "contain" in {flag.lower() for flag in self.config.prolog_flags}:
+            # For who comes from elsewhere (pam_slurm_adopt); the job's daemons end with it.
+            groups.create_step(handle, "extern")
+        return handle
+
+    def _limits(
+        self, groups: cgroups.Cgroups, bitmap: int, part: NodeAlloc
+    ) -> tuple[list[int], int, Sequence[str]]:
+        """CPUs, memory in MB and denied devices of a share, as far as they are enforced."""
+        cpus = binding.machine_cpus(part.cpu_ids, self._order) if part.cpu_words else []
+        rules = binding.device_rules(
+            self.inventory.gpus, bitmap, self.inventory.foreign, self._caps_major
+        )
+        return (
+            (cpus or []) if groups.enforces("cores") else [],
+            self._memory(part.mem_mb) if groups.enforces("ram") else 0,
+            rules.deny if self.constrained else (),
+        )
+
+    def _say_gaps(self, key: Key, handle: CgroupHandle) -> None:
         for sentence in handle.not_enforced:
             if sentence not in self._said:
                 self._said.add(sentence)
                 self.log.warning(f"job {key.job_id}: {sentence}")
+
+    def _confine(self, grant: Grant, key: Key, handle: CgroupHandle) -> None:
+        self._say_gaps(key, handle)
         grant.cgroup_procs = handle.procs_files
         grant.cgroup_kill = handle.kill_dirs
-        return grant
 
     def grant_step(self, key: Key, launch: LaunchSpec, share: StepNode, step: int) -> Grant:
-        """What a step has of it: its GPUs by name, and the job's cgroups. Raises LaunchError."""
+        """What a step has of it: its GPUs by name, and a group in the job's. Raises LaunchError."""
         bitmap = self._bitmap(launch, strict=True, bits=share.alloc.gpus)
-        # The processes see what the job's group lets them see.
-        scope = self._bitmap(launch, strict=False)
 
         def of_gpus(bits: int) -> dict[str, str]:
             own = self._bitmap(launch, strict=False, bits=bits)
-            found = self._variables(own, launch, scope, "SLURM_STEP_GPUS")
+            # Its tasks see what the step's group lets them see.
+            found = self._variables(own, launch, bitmap, "SLURM_STEP_GPUS")
             found.pop("SLURM_GPUS_ON_NODE", None)
             return found
 
-        grant = Grant(self._variables(bitmap, launch, scope, "SLURM_STEP_GPUS"))
+        grant = Grant(self._variables(bitmap, launch, bitmap, "SLURM_STEP_GPUS"))
         grant.of_gpus = of_gpus
         grant.machine_cpus = lambda cpus: binding.machine_cpus(cpus, self._order)
         if self._cgroups is None:
             return grant
-        handle = self._handles.get(key)
-        if handle is None:
-            # No script runs here: the job's group is made with its first step.
-            self.grant(key, launch)
-            handle = self._handles.get(key)
-        if handle is not None:
-            # What ends a step must not end all of the job: its own processes are known otherwise.
-            grant.cgroup_procs = handle.procs_files
+        # Where no script runs the job's group is made with its first step.
+        above = self._job_group(self._cgroups, key, launch)
+        cpus, memory_mb, deny = self._limits(self._cgroups, bitmap, share.alloc)
+        handle = self._cgroups.create_step(
+            above, step_name(step), cpus=cpus, memory_mb=memory_mb, devices_deny=deny
+        )
+        self._confine(grant, key, handle)
         return grant
 
     def release_step(self, key: Key, step: int) -> None:
         """Takes back what only the step had; nothing of it runs any more."""
+        above = self._handles.get(key)
+        if above is not None:
+            self._remove(above.step(step_name(step)))
+
+    def kill_step(self, key: Key, step: int) -> int:
+        """Ends everything in a step's group; how many processes there were."""
+        above = self._handles.get(key)
+        return self._end(f"step {key.job_id}.{step}", above.step(step_name(step))) if above else 0
+
+    def step_pids(self, key: Key, step: int) -> list[int]:
+        """The processes in a step's group."""
+        above = self._handles.get(key)
+        return above.step(step_name(step)).pids() if above else []
 
     def _memory(self, mem_mb: int) -> int:
         """cgroup.conf's view of a job's memory, MB; 0 no limit."""
@@ -163,27 +205,41 @@ class Grants:
             for problem in self._cgroups.sweep({(key.job_id, key.attempt) for key in known}):
                 self.log.error(problem)
 
-    def out_of_memory(self, key: Key) -> bool:
-        """Whether the kernel killed a process of the attempt for want of memory."""
-        handle = self._handles.get(key)
-        return handle is not None and bool(handle.dirs) and handle.usage().oom_kills > 0
+    def out_of_memory(self, key: Key, step: int = BATCH_STEP) -> bool:
+        """Whether the kernel killed a process of a step (the script) for want of memory, be it the
+        step's or the job's."""
+        above = self._handles.get(key)
+        if above is None:
+            return False
+        handle = above.step(step_name(step))
+        if step == BATCH_STEP and not handle.dirs:
+            handle = above  # a former release's script has no group of its own
+        return bool(handle.dirs) and handle.usage().oom_kills > 0
 
     def kill(self, key: Key, launch: LaunchSpec) -> int:
         """Ends everything in the attempt's cgroups; how many processes there were."""
         self.restore(key, launch)
         handle = self._handles.get(key)
-        if handle is None:
-            return 0
+        return self._end(f"job {key.job_id}", handle) if handle is not None else 0
+
+    def _end(self, title: str, handle: CgroupHandle) -> int:
         count = len(handle.pids())
         if count and not handle.kill():
-            self.log.error(f"job {key.job_id}: processes {handle.pids()} cannot be killed")
+            self.log.error(f"{title}: processes {handle.pids()} cannot be killed")
         return count
 
     def release(self, key: Key, launch: LaunchSpec) -> None:
-        """Takes it back; nothing of the attempt runs any more."""
+        """Takes it back; nothing of the attempt runs any more but who came from elsewhere."""
         self.restore(key, launch)
         handle = self._handles.pop(key, None)
-        if handle is not None and not handle.remove():
+        if handle is None:
+            return
+        if handle.pids():
+            handle.kill()
+        self._remove(handle)
+
+    def _remove(self, handle: CgroupHandle) -> None:
+        if not handle.remove():
             self._stubborn.append(handle)
             self._retry_at = time.monotonic() + RETRY_S
 

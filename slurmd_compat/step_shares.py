@@ -259,7 +259,11 @@ class ShareSupervisors:
             if task.wstatus is None and task.pid:
                 with contextlib.suppress(OSError):
                     os.killpg(task.pid, 9)
-        self._log.error(f"step {key.job_id}.{key.step}: its supervisor is gone")
+        killed = self._grants.kill_step(key.job, key.step)
+        self._log.error(
+            f"step {key.job_id}.{key.step}: its supervisor is gone"
+            + (f"; {killed} processes were killed" if killed else "")
+        )
         self._feed(ShareReleased(key, lost=True))
 
 
