@@ -138,7 +138,8 @@ class Spoken:
             text = data[4:].decode(errors="replace").strip()
             if text:
                 self.say(f"error: {text}")
-            self.abort("task_failure", KILL, now)
+            # As with Slurm 22.05 srun cancels the step, which is no failure of a task to accounting.
+            self.abort("cancelled", KILL, now)
 
     def _signalled(self, signum: int, now: int) -> None:
         if signum == INT:
