@@ -138,7 +138,7 @@ class Spoken:
             text = data[4:].decode(errors="replace").strip()
             if text:
                 self.say(f"error: {text}")
-            # As with Slurm 22.05 srun cancels the step, which is no failure of a task to accounting.
+            # As with Slurm 22.05, where srun cancels the step: no failure of a task.
             self.abort("cancelled", KILL, now)
 
     def _signalled(self, signum: int, now: int) -> None:
