@@ -112,7 +112,15 @@ static int make_parents(const char *path)
     return 0;
 }
 
-static int open_std(const struct spec *s, const char *path, int which)
+/* Whether the first of the tasks here writes the same file: it makes it empty, before any other
+ * opens it. */
+static bool of_the_first(const struct spec *s, const struct task_spec *task, const char *path)
+{
+    return s->tasks && task != &s->tasks[0] &&
+           (!strcmp(path, s->tasks[0].std[1]) || !strcmp(path, s->tasks[0].std[2]));
+}
+
+static int open_std(const struct spec *s, const struct task_spec *task, const char *path, int which)
 {
     if (!*path)
         path = "/dev/null";
@@ -120,7 +128,8 @@ static int open_std(const struct spec *s, const char *path, int which)
         return open(path, O_RDONLY | O_NOCTTY | O_CLOEXEC);
     /* O_APPEND also when truncating: the batch shell, the steps and the lines of the supervisor
      * share the file, and none may write over another. */
-    int flags = O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC | O_APPEND | (s->append ? 0 : O_TRUNC);
+    bool keeps = s->append || of_the_first(s, task, path);
+    int flags = O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC | O_APPEND | (keeps ? 0 : O_TRUNC);
     int fd = open(path, flags, 0666);
     if (fd < 0 && errno == ENOENT &&
         make_parents(path) == 0) /* Slurm makes missing directories of an output file */
@@ -257,7 +266,7 @@ static void open_streams(const struct spec *s, const struct task_spec *task,
         else
             std[i] = i == 2 && ends->std[1] < 0 && !strcmp(task->std[1], path)
                          ? std[1]
-                         : open_std(s, path, i);
+                         : open_std(s, task, path, i);
         if (std[i] < 0)
             fail(FAIL_OPEN, errno, "Could not open %s file %s: %s", names[i], path,
                  strerror(errno));
@@ -389,9 +398,15 @@ _Noreturn void child_run(const struct spec *s, const struct task_spec *task, uin
         if (chdir("/tmp"))
             fail(FAIL_SETUP, errno, "could not chdir to /tmp: %s", strerror(errno));
     }
-    int keep[] = {report_fd, ends->gate, ends->pmi, ends->std[0], ends->std[1], ends->std[2]};
+    int keep[] = {report_fd,    ends->gate,   ends->pmi,    ends->opened,
+                  ends->turn,   ends->std[0], ends->std[1], ends->std[2]};
     keep_only(keep, sizeof keep / sizeof *keep); /* others' pipes are theirs alone */
+    char byte;
+    while (ends->turn >= 0 && read(ends->turn, &byte, 1) < 0 && errno == EINTR)
+        ;
     open_streams(s, task, ends);
+    if (ends->opened >= 0)
+        close(ends->opened);
     int pmi_fd = ends->pmi < 0 || *s->pmix ? -1 : set_apart(ends->pmi);
     make_environ(s, task, pmi_fd, &e);
     if (*s->pmix)
@@ -402,7 +417,6 @@ _Noreturn void child_run(const struct spec *s, const struct task_spec *task, uin
     for (int i = 0; i < late.n; i++)
         say(2, "%s", late.text[i]);
     show_note(task->note);
-    char byte;
     while (ends->gate >= 0 && read(ends->gate, &byte, 1) < 0 && errno == EINTR)
         ;
     int status = task_prologs(s, &e);

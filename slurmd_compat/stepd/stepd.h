@@ -103,6 +103,8 @@ struct ends {
     int std[3];
     int pmi;       /* its end of the socket; -1 none */
     int gate;      /* it waits here for the end of file; -1 none */
+    int opened;    /* the first task of several on one file closes this once it has opened it, */
+    int turn;      /* and the others wait for that here before they open it; -1 none */
     bool terminal; /* std[0] is its terminal */
 };
 

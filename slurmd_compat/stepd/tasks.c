@@ -118,7 +118,8 @@ static int equip(struct step *t, struct outfit *o)
         return -1;
     for (size_t i = 0; i < n; i++) {
         o->mover[i] = (struct channel){-1, -1, -1, -1};
-        o->tasks[i] = (struct ends){.std = {-1, -1, -1}, .pmi = -1, .gate = -1};
+        o->tasks[i] = (struct ends){
+            .std = {-1, -1, -1}, .pmi = -1, .gate = -1, .opened = -1, .turn = -1};
     }
     if (!s->tasks)
         return 0;
@@ -147,7 +148,34 @@ static void close_ends(struct ends *e)
         close(e->pmi);
     if (e->gate >= 0)
         close(e->gate);
-    e->pmi = e->gate = -1;
+    if (e->opened >= 0)
+        close(e->opened);
+    if (e->turn >= 0)
+        close(e->turn);
+    e->pmi = e->gate = e->opened = e->turn = -1;
+}
+
+/* Tasks that write one file (a name with the node's in it, say) open it after the first of them,
+ * which makes it empty. */
+static int in_turn(const struct spec *s, struct ends *ends)
+{
+    int pair[2] = {-1, -1};
+    for (size_t i = 1; i < s->ntasks; i++)
+        for (int k = 1; k < 3; k++) {
+            const char *path = s->tasks[i].std[k];
+            if (!*path || ends[i].turn >= 0 ||
+                (strcmp(path, s->tasks[0].std[1]) && strcmp(path, s->tasks[0].std[2])))
+                continue;
+            if (pair[0] < 0 && pipe2(pair, O_CLOEXEC))
+                return -1;
+            ends[0].opened = pair[1];
+            ends[i].turn = fcntl(pair[0], F_DUPFD_CLOEXEC, 3);
+            if (ends[i].turn < 0)
+                return -1;
+        }
+    if (pair[0] >= 0)
+        close(pair[0]);
+    return 0;
 }
 
 static int start_mover(struct step *t, struct outfit *o)
@@ -229,6 +257,8 @@ int tasks_launch(struct step *t, char why[TEXT_MAX])
         t->step_err = fcntl(o.tasks[0].std[2], F_DUPFD_CLOEXEC, 3);
     t->begun = now_ms();
     if (wants_mover(s) && start_mover(t, &o))
+        goto out;
+    if (s->tasks && in_turn(s, o.tasks))
         goto out;
     for (size_t i = 0; i < t->ntasks; i++)
         if (start_task(t, i, &o, ends[1], &leader))

@@ -543,3 +543,14 @@ def test_a_task_out_of_memory(start: Start, client: Client) -> None:
     )
     assert handle.pids() == [] and handle.remove()
     groups.close()
+
+
+def test_tasks_that_write_one_file(start: Start, client: Client) -> None:
+    """As with srun -o out-%N: each step makes the file empty once, before any task has written."""
+    path = start.out / "one"
+    for _ in range(5):
+        records: Records = [("arg", "sh"), ("arg", "-c"), ("arg", "echo line"), ("ntasks", 12)]
+        for task in range(12):
+            records += [("task", task), ("tstdout", str(path)), ("tstderr", str(path))]
+        run(start, client, records)
+        assert path.read_text() == "line\n" * 12
