@@ -8,8 +8,10 @@ from __future__ import annotations
 #: code -> sentence
 MESSAGES: dict[str, str] = {
     "EAGAIN": "Resource temporarily unavailable",
+    "EINVAL": "Invalid argument",
     "ESLURM_ACCESS_DENIED": "Access/permission denied",
     "ESLURM_ALREADY_DONE": "Job/step already completing or completed",
+    "ESLURM_BAD_TASK_COUNT": "Task count specification invalid",
     "ESLURM_BATCH_NOT_SUBSET": ("Job --batch option is invalid or not a subset of --constraints"),
     "ESLURM_BATCH_ONLY": "Only batch jobs are accepted or processed",
     "ESLURM_CAN_NOT_START_IMMEDIATELY": "Immediate execution impossible, insufficient priority",

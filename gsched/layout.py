@@ -225,6 +225,11 @@ class _Plan:
                 raise StepRefused("\n".join(f"error: {line}" for line in lines)) from None
         return planned
 
+    def _count_tasks(self, ntasks: int, nodes: int) -> None:
+        """No more than MaxTasksPerNode on average, whatever --overcommit says."""
+        if ntasks > nodes * self.config.max_tasks_per_node:
+            raise refused(self.job, "ESLURM_BAD_TASK_COUNT")
+
     def _arbitrary(
         self, candidates: list[_Here], ntasks: int
     ) -> tuple[list[_Here], list[list[int]]]:
@@ -257,6 +262,7 @@ class _Plan:
         if chosen is None or (not spec.min_nodes and len(chosen) < len(best)):
             raise Busy
         ntasks = ntasks or self._default_tasks(chosen, free=False)
+        self._count_tasks(ntasks, len(chosen))
         each = spec.ntasks_per_node
         if each and spec.ntasks and ntasks > each and ntasks // len(chosen) != each:
             self.warnings.append(

@@ -138,7 +138,12 @@ class ClientCalls:
         for option, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 4)):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         call.sock = sock
-        problem = sock.connect_ex((address, call.callback.port))
+        try:
+            problem = sock.connect_ex((address, call.callback.port))
+        except (OverflowError, OSError):
+            # A port or scope that there is not: of a record of another release.
+            self._drop(call)
+            return
         if problem not in (0, errno.EINPROGRESS):
             self._failed(call, problem)
             return

@@ -82,6 +82,12 @@ class ShareSupervisors:
             text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             self._feed(ShareFailed(key, text))
             return
+        except Exception as error:
+            # What a step says must not end the daemon of all.
+            self._log.error(f"step {key.job_id}.{key.step} could not be launched: {error!r}")
+            self._remove(key)
+            self._feed(ShareFailed(key, "Invalid argument"))
+            return
         self._launches[key] = action.launch
         self.links.follow(link)
 

@@ -160,6 +160,7 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "maxjobid": ("max_job_id", _bounded(1, 67043328)),
     "maxmempercpu": ("max_mem_per_cpu", values.memory_limit),
     "maxmempernode": ("max_mem_per_node", values.memory_limit),
+    "maxtaskspernode": ("max_tasks_per_node", _bounded(1, 65533)),
     "messagetimeout": ("message_timeout", _bounded(1, 65533)),
     "minjobage": ("min_job_age", values.number),
     "overtimelimit": ("over_time_limit", _over_time),
@@ -269,7 +270,7 @@ _WITHOUT_EFFECT = """
     JobCompHost JobCompLoc JobCompParams JobCompPass JobCompPassScript JobCompPort JobCompType
     JobCompUser JobContainerPlugin JobContainerType JobCredentialPrivateKey
     JobCredentialPublicCertificate KeepAliveTime LaunchType LicenseParameters LogTimeFormat
-    MaxBatchRequeue MaxDBDMsgs MaxNodeCount MaxStepCount MaxTasksPerNode MCSParameters MCSPlugin
+    MaxBatchRequeue MaxDBDMsgs MaxNodeCount MaxStepCount MCSParameters MCSPlugin
     MemLimitEnforce MetricsAuthUsers MetricsParameters MetricsType MpiParams
     MsgAggregationParams NamespacePlugin NamespaceType NodeFeaturesPlugins PluginDir
     PlugStackConfig PowerParameters PowerPlugin PreemptExemptTime PreemptParameters

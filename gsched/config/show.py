@@ -110,7 +110,7 @@ MaxJobId
 MaxMem
 MaxNodeCount
 MaxStepCount=40000
-MaxTasksPerNode=512
+MaxTasksPerNode
 MCSPlugin=(null)
 MCSParameters=(null)
 MessageTimeout
@@ -327,6 +327,7 @@ _COMPUTED: dict[str, Callable[[Config], object]] = {
     "MaxJobCount": lambda c: c.max_job_count,
     "MaxJobId": lambda c: c.max_job_id,
     "MaxNodeCount": lambda c: len(c.nodes),
+    "MaxTasksPerNode": lambda c: c.max_tasks_per_node,
     "MessageTimeout": lambda c: _seconds(c.message_timeout),
     "MinJobAge": lambda c: _seconds(c.min_job_age),
     "MULTIPLE_SLURMD": lambda c: "yes" if _shared_hosts(c) else "no",

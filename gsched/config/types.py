@@ -245,6 +245,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     min_job_age: int = 300
     max_job_count: int = 10000
     max_array_size: int = 1001
+    #: of one step; with --overcommit too
+    max_tasks_per_node: int = 512
     def_mem_per_cpu: int | None = None
     def_mem_per_node: int | None = None
     def_mem_per_gpu: int | None = None

@@ -104,6 +104,7 @@ class Agent(Conversation):
             self._steps_idle,
             self._report_by,
             plan,
+            lambda text: self._log("error", text),
         )
 
     # -- what others may ask

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gsched.errors import message
 from gsched.layout import Busy, Planned, StepRefused
 from gsched.model import Job, NodeAlloc
 from gsched.model.step import (
@@ -17,6 +18,7 @@ from gsched.model.step import (
     Step,
     StepSpec,
 )
+from slurmd_compat.agent.step_fit import weight
 from slurmd_compat.agent.step_lead import Lead
 from slurmd_compat.agent.step_spoken import Client
 from slurmd_compat.agent.step_words import (
@@ -46,6 +48,9 @@ class Waiting:
     record: WaitRecord
     client: Client
 
+    def __post_init__(self) -> None:
+        self.bytes = size_of(self.record.spec, self.record.environment)
+
     @property
     def spec(self) -> StepSpec:
         return self.record.spec
@@ -69,6 +74,8 @@ class JobSteps:
         self.leads: dict[int, Lead] = {}
         #: of those: not over; with news for the controller
         self._live: dict[int, Lead] = {}
+        #: bytes that the requests of these hold
+        self._weights: dict[int, int] = {}
         self.dirty: dict[int, Lead] = {}
         self.waiting: list[Waiting] = []
         self.next_id = 0
@@ -135,12 +142,25 @@ class JobSteps:
             own = spec.of_part(index)
             if len(self.components) > 1:
                 own = _of_component(own, job)
-            part = self._steps.plan(own, job, self._held(offset), self._steps.config)
+            part = self._place(own, job, offset)
             for share in part.nodes:
                 share.het_offset, share.part = offset, index
             whole = part if whole is None else _joined(whole, part)
         assert whole is not None
         return whole
+
+    def _place(self, spec: StepSpec, job: Job, offset: int) -> Planned:
+        """The answer for one component. A request that the rules were not made for is refused: it
+        is one user's, and the daemon is everybody's."""
+        try:
+            return self._steps.plan(spec, job, self._held(offset), self._steps.config)
+        except (Busy, StepRefused):
+            raise
+        except Exception as error:
+            self._steps.odd(f"job {job.id}: a step could not be laid out: {error!r}")
+            raise StepRefused(
+                f"error: Unable to create step for job {spec.job_id}: {message('EINVAL')}", "EINVAL"
+            ) from error
 
     def _plan_beside(self, spec: StepSpec) -> Planned:
         """`srun a : b` in a job that is none of several components: each part has nodes of its
@@ -158,7 +178,7 @@ class JobSteps:
                     f"job size of {size}, "
                     f"already allocated {len(taken)} nodes to previous components."
                 )
-            planned = self._steps.plan(own, self.job, self._held(0), self._steps.config)
+            planned = self._place(own, self.job, 0)
             for share in planned.nodes:
                 share.part = index
                 taken.append(share.node)
@@ -168,9 +188,7 @@ class JobSteps:
 
     def _bytes(self) -> int:
         """What the requests that are not over hold."""
-        waiting = sum(size_of(one.spec, one.record.environment) for one in self.waiting)
-        live = (lead.record for lead in self._live.values())
-        return waiting + sum(size_of(record.spec, record.environment) for record in live)
+        return sum(one.bytes for one in self.waiting) + sum(self._weights.values())
 
     # -- requests
 
@@ -314,6 +332,7 @@ class JobSteps:
         self.leads[record.key.step] = lead
         if not lead.over:
             self._live[record.key.step] = lead
+            self._weights[record.key.step] = size_of(record.spec, record.environment)
         if not record.told and lead.counted:
             self.dirty[record.key.step] = lead
         return lead
@@ -344,6 +363,7 @@ class JobSteps:
 
     def _finished(self, lead: Lead, now: int) -> None:
         self._live.pop(lead.key.step, None)
+        self._weights.pop(lead.key.step, None)
         if lead.counted:
             self.dirty[lead.key.step] = lead
         for index, part in enumerate(lead.step.nodes):
@@ -449,8 +469,8 @@ def _of_component(spec: StepSpec, job: Job) -> StepSpec:
 
 
 def size_of(spec: StepSpec, environment: bytes) -> int:
-    """What a request of a user's weighs."""
-    return len(environment) + sum(map(len, spec.argv)) + len(spec.multi_prog)
+    """What a request of a user's weighs: all that is kept of it, whatever field it stands in."""
+    return len(environment) + weight(spec)
 
 
 def _step_cause(cause: str) -> str:

@@ -16,6 +16,7 @@ from gsched.wire.messages import BadMessage, decode
 from gsched.wire.steps import Interactive
 from slurmd_compat.agent import step_text
 from slurmd_compat.agent.step_create import JobSteps, NoStep
+from slurmd_compat.agent.step_fit import unfit, unfit_callback
 from slurmd_compat.agent.step_lead import Lead
 from slurmd_compat.agent.step_spoken import Client
 from slurmd_compat.agent.words import Record
@@ -37,6 +38,8 @@ def read(record: Record) -> Interactive | None:
     try:
         found: Interactive = decode(Interactive, record.launch.script)
     except BadMessage:
+        return None
+    if unfit_callback(found.callback) or (found.step is not None and unfit(found.step)):
         return None
     return found
 

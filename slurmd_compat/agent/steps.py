@@ -25,6 +25,7 @@ from gsched.wire.steps import (
 )
 from slurmd_compat.agent.step_client import ClientTable
 from slurmd_compat.agent.step_create import JobSteps, NoStep, Waiting
+from slurmd_compat.agent.step_fit import MOST, unfit, unfit_callback
 from slurmd_compat.agent.step_interactive import PATIENCE_MS, InteractiveJob, read
 from slurmd_compat.agent.step_lead import Lead, Rules
 from slurmd_compat.agent.step_post import Post
@@ -48,6 +49,8 @@ from slurmd_compat.agent.words import Key, Record
 
 #: ms within which the controller hears of steps that began or ended, and between two such reports
 REPORT_MS = 200
+#: most bytes of the id of a request
+MOST_ID = 64
 #: most steps in one report, and about how many bytes of them; the rest follows when these are kept
 MOST_TOLD = 2000
 MOST_TOLD_BYTES = 2 << 20
@@ -70,7 +73,8 @@ class Steps:
 
     `job_over(key, wstatus, cause, now)`: an interactive job has come to its end; `job_idle(key,
     now)`: nothing of an attempt's steps runs any more; `report_at(ms)`: the controller is to hear
-    of something by then. Cost of an input: constant, but O(tasks of a node) for a node's word.
+    of something by then; `odd(text)` goes to the log. Cost of an input: constant, but
+    O(tasks of a node) for a node's word.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Steps:
         job_idle: Callable[[Key, int], None],
         report_at: Callable[[int], None],
         plan: Planner = plan_step,
+        odd: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.node = node
         self.boot_id = boot_id
@@ -90,6 +95,8 @@ class Steps:
         self.rules = rules(config)
         self.emit = emit
         self.plan = plan
+        #: says to the log what should not have come so far
+        self.odd = odd
         self.job_over = job_over
         self._job_idle = job_idle
         self._report_at = report_at
@@ -436,6 +443,12 @@ class Steps:
     def _answer(self, item: Ask, now: int) -> FromAgent | None:
         message = item.message
         job_id = message.spec.job_id if isinstance(message, CreateStep) else message.job_id
+        wrong = _nonsense(message)
+        if wrong:
+            return NotTaken(
+                f"error: Unable to create step for job {job_id}: Invalid {wrong} in the request",
+                "EINVAL",
+            )
         record = self.find(job_id)
         if record is None:
             return _not_confirmed(job_id, "Invalid job id specified", "ESLURM_INVALID_JOB_ID")
@@ -503,6 +516,17 @@ class Steps:
                 if lead.over:
                     assert all(place.over for place in lead.places) or lead.record.told
             assert not (jobs.stopping and jobs.waiting)
+
+
+def _nonsense(message: CreateStep | AttachStep) -> str:
+    """What of a request cannot be meant; "" nothing."""
+    if len(message.request_id) > MOST_ID:
+        return "id"
+    if isinstance(message, CreateStep):
+        return unfit(message.spec) or unfit_callback(message.callback)
+    if not -1 <= message.task <= MOST:
+        return "task"
+    return unfit_callback(message.callback)
 
 
 def _not_confirmed(job_id: int, why: str, code: str) -> NotTaken:
