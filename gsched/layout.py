@@ -219,7 +219,7 @@ class _Plan:
         planned = self._shares(chosen, tasks)
         if spec.multi_prog and not self.job.het_size:
             try:
-                multi_prog(spec.multi_prog, planned.ntasks, spec.argv[0] if spec.argv else "")
+                multi_prog(spec.multi_prog, planned.ntasks, spec.argv[0] if spec.argv else "", ())
             except MultiProgError as error:
                 lines = str(error).split("\n")
                 raise StepRefused("\n".join(f"error: {line}" for line in lines)) from None

@@ -7,7 +7,17 @@ comments, a backslash joins lines, single quotes keep what is inside as it is, %
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Sequence
+
 import msgspec
+
+#: characters of all programs and arguments that are made at once
+MOST_BYTES = 64 << 20
+
+#: blanks; text in single quotes, which may lack its end; a backslash and what is after it; the rest
+_PIECE = re.compile(r"(\s+)|('[^']*'?)|(\\.?)|([^\s'\\]+)", re.DOTALL)
 
 
 class MultiProgError(ValueError):
@@ -22,8 +32,11 @@ class _Line(msgspec.Struct):
     words: list[list[tuple[str, bool]]]
 
 
-def multi_prog(text: str, ntasks: int, name: str = "") -> list[list[str]]:
-    """The argv of each task. Raises MultiProgError. Cost: the text, and tasks."""
+def multi_prog(
+    text: str, ntasks: int, name: str = "", tasks: Sequence[int] | None = None
+) -> list[list[str]]:
+    """The argv of each of `tasks`, where they are not named of all. Raises MultiProgError for a
+    text that does not fit all of them. Cost: the text, tasks, and what is answered."""
     owner: dict[int, tuple[int, _Line]] = {}
     rest: _Line | None = None
     for number, line in _lines(text):
@@ -41,13 +54,17 @@ def multi_prog(text: str, ntasks: int, name: str = "") -> list[list[str]]:
             owner[rank] = (offset, found)
         if found.everything:
             rest = rest or found
-    argvs = []
-    for task in range(ntasks):
-        entry = owner.get(task) or ((task, rest) if rest else None)
-        if entry is None:
+    for task in range(ntasks) if rest is None else ():
+        if task not in owner:
             raise MultiProgError(f"Configuration file {name} invalid, no record for task id {task}")
-        offset, line_found = entry
+    argvs = []
+    room = MOST_BYTES
+    for task in range(ntasks) if tasks is None else tasks:
+        offset, line_found = owner[task] if task in owner or rest is None else (task, rest)
         argvs.append([_expand(word, task, offset) for word in line_found.words])
+        room -= sum(map(len, argvs[-1]))
+        if room < 0:
+            raise MultiProgError("Argument list too long")
     return argvs
 
 
@@ -89,33 +106,26 @@ def _parse(line: str, ntasks: int) -> _Line:
             raise ValueError(f"Invalid task range, {low}-{high}")
         if high >= ntasks:
             raise ValueError(f"Invalid task id, {high} >= ntasks")
-        ranks += range(low, high + 1)
+        if len(ranks) <= ntasks:
+            # More than there are tasks name one of them twice, which is seen as well by then.
+            ranks += range(low, high + 1)
     return _Line(tuple(ranks), False, words[1:])
 
 
 def _words(line: str) -> list[list[tuple[str, bool]]]:
     words: list[list[tuple[str, bool]]] = []
     word: list[tuple[str, bool]] | None = None
-    at = 0
-    while at < len(line):
-        char = line[at]
-        if char.isspace():
+    for space, quote, escape, plain in _PIECE.findall(line):
+        if space:
             if word is not None:
                 words.append(word)
-            word, at = None, at + 1
+            word = None
             continue
         word = [] if word is None else word
-        if char == "'":
-            end = line.find("'", at + 1)
-            end = len(line) if end < 0 else end
-            word.append((line[at + 1 : end], True))
-            at = end + 1
-        elif char == "\\" and at + 1 < len(line):
-            word.append((line[at + 1], True))
-            at += 2
+        if quote:
+            word.append((quote[1:].removesuffix("'") if len(quote) > 1 else "", True))
         else:
-            word.append((char, False))
-            at += 1
+            word.append((escape[1:], True) if len(escape) > 1 else (escape or plain, False))
     if word is not None:
         words.append(word)
     return [_joined(word) for word in words]
@@ -123,13 +133,8 @@ def _words(line: str) -> list[list[tuple[str, bool]]]:
 
 def _joined(word: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
     """Neighbouring pieces of the same kind as one."""
-    found: list[tuple[str, bool]] = []
-    for text, quoted in word:
-        if found and found[-1][1] == quoted:
-            found[-1] = (found[-1][0] + text, quoted)
-        else:
-            found.append((text, quoted))
-    return found
+    runs = itertools.groupby(word, key=lambda piece: piece[1])
+    return [("".join(text for text, _ in run), quoted) for quoted, run in runs]
 
 
 def _expand(word: list[tuple[str, bool]], task: int, offset: int) -> str:

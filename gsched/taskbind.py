@@ -213,7 +213,9 @@ def task_gpus(
             first = task * bind.count
             mask = sum(1 << bit for bit in own[first : first + bind.count])
         elif bind.kind == "map_gpu":
-            mask = 1 << bind.values[task % len(bind.values)] if bind.values else 0
+            bit = bind.values[task % len(bind.values)] if bind.values else -1
+            # A number may be any that somebody can write.
+            mask = 1 << bit if bit in own else 0
         else:
             mask = bind.values[task % len(bind.values)] if bind.values else 0
         found.append(mask & share.gpus or 1 << own[0])

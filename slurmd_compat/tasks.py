@@ -96,7 +96,7 @@ def step_order(
     for local, task in enumerate(share.tasks):
         items.append(("task", task))
         if programs:
-            items += [("targ", arg) for arg in programs[task]]
+            items += [("targ", arg) for arg in programs[local]]
         mine = own[local]
         if local < len(launch.task_gpus):
             mine |= _packed(grant.of_gpus(launch.task_gpus[local]))
@@ -118,13 +118,14 @@ def _appends(spec: StepSpec, config: Config) -> bool:
 
 
 def _programs(launch: LaunchStep) -> list[list[str]]:
-    """Each task's program and arguments with --multi-prog; [] one for all."""
+    """The program and arguments of each task here with --multi-prog; [] one for all."""
     spec = launch.spec
     if not spec.multi_prog:
         return []
     name = spec.argv[0] if spec.argv else ""
     try:
-        found = multi_prog(spec.multi_prog, launch.step.ntasks, name)
+        tasks = launch.step.nodes[launch.index].tasks
+        found = multi_prog(spec.multi_prog, launch.step.ntasks, name, tasks)
     except ValueError as error:
         raise LaunchError(str(error)) from None
     # What follows the file on the command line comes after the file's own arguments.

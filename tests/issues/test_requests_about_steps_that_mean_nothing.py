@@ -7,6 +7,7 @@ turned into the orders of supervisors.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from layout_support import config, job
 
 from gsched.layout import Busy, StepRefused, plan_step
 from gsched.model.step import Callback, Step, StepSpec
+from gsched.multiprog import MultiProgError, multi_prog
 from gsched.wire.steps import AttachStep, CreateStep, Interactive, LaunchStep, NotTaken, Taken
 from slurmd_compat.agent.step_fit import unfit
 from slurmd_compat.agent.step_words import Ask, Source
@@ -186,3 +188,26 @@ def test_a_fault_of_the_rules_is_one_request_refused(monkeypatch: pytest.MonkeyP
     answer = ask(world, CreateStep(b"9", StepSpec(7, argv=["true"]), GOOD))
     assert isinstance(answer, NotTaken)
     assert answer.message.startswith("error: Unable to create step for job 7: ")
+
+
+def test_a_number_of_a_gpu_that_there_is_not_takes_no_memory() -> None:
+    # A task on each node gets the first GPU there, as where any number has no GPU.
+    spec = StepSpec(7, argv=["true"], gpu_bind="map_gpu:20000000000000", gpus_total=2, ntasks=2)
+    assert plan_step(spec, job(4, 4, gpus=3), [], config()).task_gpus == [[1], [1]]
+
+
+@pytest.mark.parametrize("text", ["0," * 400_000 + "0 true", "0 x " + "a%t" * 300_000])
+def test_a_long_multi_prog_file_takes_no_seconds(text: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(MultiProgError):
+        multi_prog(text, 2, "file", ())
+    assert time.process_time() - begun < 2  # It took 9 s and 5 s: 0.1 s
+
+
+def test_programs_of_tasks_elsewhere_are_not_made() -> None:
+    text = "* x " + "a%t" * 300_000
+    assert multi_prog(text, 500_000, "file", ()) == []
+    (argv,) = multi_prog(text, 500_000, "file", [77])
+    assert argv == ["x", "a77" * 300_000]
+    with pytest.raises(MultiProgError, match="Argument list too long"):
+        multi_prog(text, 512, "file")
