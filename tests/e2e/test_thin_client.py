@@ -53,7 +53,9 @@ READS = [
 def told(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
     """Exit code and both outputs, without what differs from moment to moment."""
     texts = (done.stdout, done.stderr)
-    out, err = (re.sub(r"\d{4}-\d\d-\d\dT[\d:]+|\d+:\d\d\b|Job \d+", "T", text) for text in texts)
+    out, err = (
+        re.sub(r"\d{4}-\d\d-\d\dT[\d:]+|\d+(?::\d\d)+\b|Job \d+", "T", text) for text in texts
+    )
     return done.returncode, out, err
 
 
