@@ -12,7 +12,7 @@ from gsched import gpushare
 from gsched.config import Config
 from gsched.hostlist import compress
 from gsched.model import NodeAlloc
-from gsched.model.step import BATCH_STEP, StepNode
+from gsched.model.step import BATCH_STEP, INTERACTIVE_STEP, StepNode
 from gsched.wire.messages import LaunchSpec
 from slurmd_compat import binding, cgroups
 from slurmd_compat.agent import Key
@@ -38,7 +38,7 @@ def _caps_major() -> int:
 
 def step_name(step: int) -> str:
     """What the group of a step is called after: its number, or Slurm's word."""
-    return "batch" if step == BATCH_STEP else str(step)
+    return {BATCH_STEP: "batch", INTERACTIVE_STEP: "interactive"}.get(step, str(step))
 
 
 class Grants:

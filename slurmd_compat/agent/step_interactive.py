@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched.hostlist import compress
+from gsched.model.step import StepState
 from gsched.stepenv import salloc_environment
 from gsched.wire.messages import BadMessage, decode
 from gsched.wire.steps import Interactive
@@ -162,6 +163,8 @@ class InteractiveJob:
         cause = lead.record.stop if lead.record.stop in ("timeout", "node") else ""
         if lead.step.wstatus == 0 and lead.record.stop == "cancelled" and self.jobs.stopping:
             cause = self.jobs.stopping
+        if lead.step.state == StepState.OUT_OF_MEMORY:
+            cause = cause or "oom"
         self._end(lead.step.wstatus, cause, now)
 
     def said(self, letter: str, data: bytes, now: int) -> None:
