@@ -65,6 +65,7 @@ from slurmd_compat.journal import Journal
 from slurmd_compat.launcher import Launcher, user_entry
 from slurmd_compat.leftovers import end_unknown
 from slurmd_compat.links import is_alive
+from slurmd_compat.removal import remove_later, sweep
 from slurmd_compat.scripts import Scripts
 from slurmd_compat.step_service import StepService
 
@@ -227,6 +228,7 @@ class Daemon:
             self.log.error(sentence)
         for path in self.launcher.orphans(record.key for record in records):
             self._remove_orphan(path)
+        sweep(self.launcher.spool)
         self.grants.sweep(record.key for record in records)
         self._perform(
             self.agent.restore(
@@ -532,9 +534,7 @@ class Daemon:
         if status is not None and not status.released and is_alive(status.stepd_pid):
             self.log.error(f"{path} belongs to no known attempt, but its supervisor lives")
             return
-        import shutil
-
-        shutil.rmtree(path, ignore_errors=True)
+        remove_later(path, self.launcher.spool)
 
 
 _CARRY_OUT: dict[type, Callable[[Daemon, Any], None]] = {

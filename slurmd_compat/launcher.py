@@ -11,7 +11,6 @@ import contextlib
 import os
 import pwd
 import resource
-import shutil
 import signal
 import socket
 import time
@@ -28,6 +27,7 @@ from slurmd_compat import stepd
 from slurmd_compat.agent import Key, Record
 from slurmd_compat.hooks import LOGIN_FILE
 from slurmd_compat.links import Link
+from slurmd_compat.removal import remove_later
 from slurmd_compat.stepd import Status, encode_spec, read_status
 
 SCRIPT = "slurm_script"
@@ -117,7 +117,7 @@ class Launcher:
             os.mkdir(directory, 0o711)
         except FileExistsError:
             # Of an attempt that never came into the journal.
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_later(directory, self.spool)
             os.mkdir(directory, 0o711)
         try:
             script = directory / SCRIPT
@@ -126,12 +126,12 @@ class Launcher:
                 os.chown(script, job.uid, job.gid)
             _write(directory / ENVIRONMENT, launch.environment, 0o600)
         except OSError:
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_later(directory, self.spool)
             raise
 
     def remove(self, key: Key) -> None:
         """Removes the directory; what cannot be removed now is removed at the next start."""
-        shutil.rmtree(self.directory(key), ignore_errors=True)
+        remove_later(self.directory(key), self.spool)
 
     def orphans(self, known: Iterable[Key]) -> list[Path]:
         """Job directories that no attempt in the journal owns."""
@@ -352,14 +352,17 @@ def kill_word(cause: str) -> str:
     return _CAUSES.get(cause, "silent")
 
 
-def kill_strays(job_id: int, node: str, conf: str) -> int:
-    """Ends processes of a job whose supervisor is gone, known by their environment; returns how
-    many. Only a fallback: a cgroup knows better. Cost: a look at every process."""
-    marks = (
+def kill_strays(job_id: int, node: str, conf: str, step: int | None = None) -> int:
+    """Ends processes of a job, or of one of its steps, whose supervisor is gone, known by their
+    environment; returns how many. Only a fallback: a cgroup knows better. Cost: a look at every
+    process."""
+    marks = [
         f"SLURM_JOB_ID={job_id}".encode(),
         f"SLURMD_NODENAME={node}".encode(),
         f"SLURM_CONF={conf}".encode(),
-    )
+    ]
+    if step is not None:
+        marks.append(f"SLURM_STEP_ID={step}".encode())
     killed = 0
     for _ in range(3):
         found = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -36,6 +35,7 @@ from slurmd_compat import configless
 from slurmd_compat.binding import device_files
 from slurmd_compat.inventory import Inventory, machine_cpus, memory_mb, uptime_s
 from slurmd_compat.journal import SpoolBusy
+from slurmd_compat.removal import remove
 from slurmd_compat.stepd import read_status
 
 USAGE = """\
@@ -200,7 +200,7 @@ def clear_spool(spool: Path) -> None:
                 f"-c refused: {directory.name} still runs under supervisor {status.stepd_pid}"
             )
     for directory in spool.glob("job[0-9]*"):
-        shutil.rmtree(directory, ignore_errors=True)
+        remove(directory)
     with contextlib.suppress(FileNotFoundError):
         (spool / "journal").unlink()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,9 @@ from slurmd_compat.agent.step_words import (
     TaskStarted,
 )
 from slurmd_compat.grants import Grants
-from slurmd_compat.launcher import Launcher, LaunchError, join, kill_word, start
+from slurmd_compat.launcher import Launcher, LaunchError, join, kill_strays, kill_word, start
 from slurmd_compat.links import ADOPT_MS, ADOPT_TRIES, Link, Links, is_alive
+from slurmd_compat.removal import remove_later
 from slurmd_compat.step_socket import Loop
 from slurmd_compat.stepd import encode_spec, read_status
 
@@ -150,7 +151,7 @@ class ShareSupervisors:
 
     def _remove(self, key: StepKey) -> None:
         self._grants.release_step(key.job, key.step)
-        shutil.rmtree(self.directory(key), ignore_errors=True)
+        remove_later(self.directory(key), self._launcher.spool)
 
     # -- time
 
@@ -261,16 +262,32 @@ class ShareSupervisors:
 
     def _lost(self, key: StepKey, known: dict[int, Any]) -> None:
         """Its supervisor is gone: what it had started ends too."""
+        launch = self._launches.get(key)
+        record = self._find(key.job)
         for task in known.values():
-            if task.wstatus is None and task.pid:
-                with contextlib.suppress(OSError):
-                    os.killpg(task.pid, 9)
+            # Tasks are in the process group of the first, which may have ended before.
+            if record is not None and task.wstatus is None and _is_of(task.pid, record):
+                for kill in (os.killpg, os.kill):
+                    with contextlib.suppress(OSError):
+                        kill(task.pid, signal.SIGKILL)
         killed = self._grants.kill_step(key.job, key.step)
+        if launch is not None:
+            # Whoever has left the group, and children.
+            killed += kill_strays(launch.step.job_id, self._node, self._config.path, launch.step.id)
         self._log.error(
             f"step {key.job_id}.{key.step}: its supervisor is gone"
             + (f"; {killed} processes were killed" if killed else "")
         )
         self._feed(ShareReleased(key, lost=True))
+
+
+def _is_of(pid: int, record: Record) -> bool:
+    """Whether a process is of the job's user still: a number may have been given anew."""
+    uid = record.launch.job.uid if os.geteuid() == 0 else os.geteuid()
+    try:
+        return pid > 0 and os.stat(f"/proc/{pid}").st_uid == uid
+    except OSError:
+        return False
 
 
 def _private(directory: Path, uid: int, gid: int) -> str:
