@@ -47,6 +47,7 @@ def test_nothing_of_the_step_lives_on(tmp_path: Path) -> None:
             lambda: (
                 (tmp_path / "left").exists()
                 and (status := read_status(directory)) is not None
+                and 0 in status.tasks
                 and status.tasks[0].wstatus is not None
             ),
         )
