@@ -89,7 +89,7 @@ class Gate:
             return
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            if len(self._ends) >= MOST:
+            if len(self._ends) >= MOST or not self._ends.room(word.uid):
                 raise OSError("too many")
             sock.connect(reachable(self._frontend))
             sock.sendall(frame(encode_message(OnBehalf(word.uid, word.gid, word.pid))))
@@ -97,7 +97,7 @@ class Gate:
             sock.close()
             self._tell(key, Close(word.conn))
             return
-        self._ends.add(key, sock)
+        self._ends.add(key, sock, word.uid)
 
     def _tell(self, key: _Key, word: Word) -> None:
         self._out.append((key[0], encode(word)))

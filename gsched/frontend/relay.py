@@ -28,6 +28,12 @@ from gsched.wire.sockets import dial_controller
 #: seconds that a connection may take to say whom it is of, and to find a link to the controller
 PATIENCE_S = 5.0
 BACKLOG_TURN = 64
+#: connections that this host may have open; bytes that wait for a link to the controller before
+#: clients are no longer read
+MOST = 8192
+MOST_BYTES = 64 << 20
+#: seconds for which nobody is taken where no file is left: asking again at once would spin
+REST_S = 0.2
 
 
 class _Fresh:
@@ -55,6 +61,8 @@ class Relay:
         self._ends: Ends[int] = Ends(self._poller, self._tell, lambda key: key)
         self._fresh: dict[int, _Fresh] = {}
         self._out: deque[bytes] = deque()
+        self._out_bytes = 0
+        self._rest_until = 0.0
         self._number = 0
         self._stopping = False
         for thing in (listener, link, self._monitor, life_fd):
@@ -82,6 +90,7 @@ class Relay:
             if self._listener.fileno() in events:
                 self._accept()
             self._expire()
+            self._ends.hold_up(self._out_bytes > MOST_BYTES)
 
     # -- clients
 
@@ -89,9 +98,16 @@ class Relay:
         for _ in range(BACKLOG_TURN):
             try:
                 sock, _address = self._listener.accept()
+            except BlockingIOError:
+                return
             except OSError:
+                self._poller.unregister(self._listener)
+                self._rest_until = time.monotonic() + REST_S
                 return
             who = stream_peer(sock)
+            if len(self._ends) + len(self._fresh) >= MOST:
+                sock.close()
+                continue
             if who.uid in self._proxies:
                 sock.setblocking(False)
                 self._fresh[sock.fileno()] = _Fresh(sock, who)
@@ -100,10 +116,13 @@ class Relay:
                 self._open(sock, who)
 
     def _open(self, sock: socket.socket, who: Credentials, first: bytes = b"") -> None:
+        if not self._ends.room(who.uid):
+            sock.close()
+            return
         self._number += 1
         key = self._number
         self._tell(key, Open(key, who.uid, who.gid, who.pid))
-        self._ends.add(key, sock)
+        self._ends.add(key, sock, who.uid)
         if first:
             self._ends.said(key, first)
 
@@ -140,6 +159,9 @@ class Relay:
 
     def _expire(self) -> None:
         now = time.monotonic()
+        if self._rest_until and now >= self._rest_until:
+            self._rest_until = 0.0
+            self._poller.register(self._listener, zmq.POLLIN)
         for fresh in [one for one in self._fresh.values() if one.until < now]:
             self._forget(fresh)
             fresh.sock.close()
@@ -147,7 +169,9 @@ class Relay:
     # -- the link
 
     def _tell(self, key: int, word: Word) -> None:
-        self._out.append(encode(word))
+        data = encode(word)
+        self._out.append(data)
+        self._out_bytes += len(data)
 
     def _flush(self) -> None:
         while self._out:
@@ -155,7 +179,7 @@ class Relay:
                 self._link.send(self._out[0], zmq.NOBLOCK)
             except zmq.ZMQError:
                 return  # no link (yet): clients wait as long as they like
-            self._out.popleft()
+            self._out_bytes -= len(self._out.popleft())
 
     def _hear(self) -> None:
         for _ in range(256):
@@ -176,6 +200,7 @@ class Relay:
         for key in self._ends.known():
             self._ends.drop(key)
         self._out.clear()
+        self._out_bytes = 0
 
 
 def main(argv: list[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -19,6 +19,8 @@ import zmq
 #: bytes that may be under way in one direction of a connection
 WINDOW = 1 << 20
 CHUNK = 128 << 10
+#: most connections of one user that an end carries, as many as a frontend takes of one
+MOST_PER_USER = 1024
 
 
 class _Word(msgspec.Struct, array_like=True, tag=True, gc=False):
@@ -56,11 +58,12 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class _End:
-    __slots__ = ("closing", "credit", "key", "out", "sock", "watched")
+    __slots__ = ("closing", "credit", "key", "out", "sock", "uid", "watched")
 
-    def __init__(self, key: object, sock: socket.socket) -> None:
+    def __init__(self, key: object, sock: socket.socket, uid: int) -> None:
         self.key = key
         self.sock = sock
+        self.uid = uid
         self.out: deque[memoryview] = deque()
         #: bytes that may still be sent to the other side
         self.credit = WINDOW
@@ -84,6 +87,20 @@ class Ends(Generic[Key]):
         self._number = number
         self._by_key: dict[Key, _End] = {}
         self._by_fd: dict[int, _End] = {}
+        self._users: Counter[int] = Counter()
+        self._held_up = False
+
+    def room(self, uid: int) -> bool:
+        """Whether one more connection of a user's may be carried."""
+        return self._users[uid] < MOST_PER_USER
+
+    def hold_up(self, so: bool) -> None:
+        """Nothing more is read from the sockets while what was read cannot be sent on. Cost: the
+        connections, where it changes."""
+        if so != self._held_up:
+            self._held_up = so
+            for end in self._by_key.values():
+                self._watch(end)
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -94,10 +111,11 @@ class Ends(Generic[Key]):
     def known(self) -> list[Key]:
         return list(self._by_key)
 
-    def add(self, key: Key, sock: socket.socket) -> None:
-        """Takes over a connected socket."""
+    def add(self, key: Key, sock: socket.socket, uid: int) -> None:
+        """Takes over a connected socket of a user's."""
         sock.setblocking(False)
-        end = _End(key, sock)
+        end = _End(key, sock, uid)
+        self._users[uid] += 1
         self._by_key[key] = end
         self._by_fd[sock.fileno()] = end
         self._watch(end)
@@ -144,6 +162,9 @@ class Ends(Generic[Key]):
         end = self._by_key.pop(key, None)
         if end is None:
             return
+        self._users[end.uid] -= 1
+        if not self._users[end.uid]:
+            del self._users[end.uid]
         del self._by_fd[end.sock.fileno()]
         with contextlib.suppress(KeyError):
             self._poller.unregister(end.sock)
@@ -159,9 +180,8 @@ class Ends(Generic[Key]):
         self.drop(key)
 
     def _watch(self, end: _End) -> None:
-        wanted = (zmq.POLLIN if end.credit > 0 and not end.closing else 0) | (
-            zmq.POLLOUT if end.out else 0
-        )
+        reads = end.credit > 0 and not end.closing and not self._held_up
+        wanted = (zmq.POLLIN if reads else 0) | (zmq.POLLOUT if end.out else 0)
         if wanted == end.watched:
             return
         if wanted:
@@ -171,7 +191,7 @@ class Ends(Generic[Key]):
         end.watched = wanted
 
     def _pull(self, end: _End) -> None:
-        if end.credit <= 0:
+        if end.credit <= 0 or self._held_up:
             return
         try:
             data = end.sock.recv(min(CHUNK, end.credit))
