@@ -49,6 +49,7 @@ def _known(
         ("FirstJobId", str(config.first_job_id)),
         ("GresTypes", words(config.gres_types)),
         ("HealthCheckInterval", seconds(config.health_check_interval)),
+        ("HealthCheckNodeState", words(config.health_check_node_state or ("ANY",))),
         ("HealthCheckProgram", text(config.health_check_program)),
         ("InactiveLimit", seconds(config.inactive_limit)),
         ("JobRequeue", str(int(config.job_requeue))),
@@ -107,6 +108,7 @@ def _known(
         ("TmpFS", config.tmp_fs),
         ("TopologyParam", words(config.topology_param)),
         ("TopologyPlugin", config.topology_plugin),
+        ("UnkillableStepProgram", text(config.unkillable_step_program)),
         ("UnkillableStepTimeout", seconds(config.unkillable_step_timeout)),
     ]
     items += [

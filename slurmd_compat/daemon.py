@@ -20,6 +20,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from gsched.config import Config, ConfigError, load_config
 from gsched.environment import wants_login
+from gsched.model import Phase
 from gsched.wire.messages import (
     BadMessage,
     ConfigFiles,
@@ -59,6 +60,7 @@ from slurmd_compat.agent import (
 from slurmd_compat.agent.step_words import StepAction, StepInput
 from slurmd_compat.configless import NEEDS, renew
 from slurmd_compat.grants import Grants
+from slurmd_compat.health_checks import HealthChecks
 from slurmd_compat.hooks import Command, Hooks, login_command, scripts
 from slurmd_compat.inventory import HealthWatch, Inventory, boot_id, cpu_load, memory_mb
 from slurmd_compat.journal import Journal
@@ -69,6 +71,8 @@ from slurmd_compat.removal import remove_later, sweep
 from slurmd_compat.scripts import Scripts
 from slurmd_compat.step_service import StepService
 
+#: of hooks that are no attempt's
+NO_KEY = Key(0, 0, "")
 #: ms for which an end waits for the release that usually follows at once: one report for both
 LINGER_MS = 10
 #: ms between tries to send where there is no link: the first, and the most
@@ -130,6 +134,7 @@ class Daemon:
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self.hooks = Hooks(lambda fd: self.watch(fd, self._hook_ended), self.unwatch)
+        self.checks = HealthChecks(config, node, self._busy_cpus, self._check_health, log)
         self._todo: deque[Input | StepInput] = deque()
         self.scripts = Scripts(
             config,
@@ -325,7 +330,8 @@ class Daemon:
         if _readable(self._dealer) or _readable(self._monitor):
             return 0
         at = self.agent.wake_at()
-        for mark in (self.hooks.deadline(), self.scripts.deadline(), self.steps.deadline()):
+        marks = (self.hooks.deadline(), self.scripts.deadline(), self.steps.deadline())
+        for mark in (*marks, self.checks.deadline()):
             if mark is not None:
                 at = min(at, mark)
         if self._want_report or self._want_register:
@@ -347,6 +353,18 @@ class Daemon:
             self.hooks.on_time(now)
         self.scripts.on_time(now)
         self.steps.on_time(now)
+        self.checks.on_time(now)
+
+    def _busy_cpus(self) -> int:
+        """CPUs that attempts hold here."""
+        return sum(
+            record.launch.job.alloc[record.launch.node_index].cpus
+            for record in self.agent.held()
+            if record.phase < Phase.RELEASED
+        )
+
+    def _check_health(self, command: Command) -> None:
+        self._hook_over(self.hooks.start(NO_KEY, "health", [command], now_ms()))
 
     # -- the controller
 
@@ -487,6 +505,10 @@ class Daemon:
 
     def _run_hook(self, action: RunHook) -> None:
         config, record = self.config, action.record
+        if action.which == "unkillable":
+            if config.unkillable_step_program:
+                self._run_unkillable(action)
+            return
         patterns = config.prolog if action.which == "prolog" else config.epilog
         env = self.grants.hook_environment(action.key, record.launch, action.which)
         timeout = config.prolog_epilog_timeout
@@ -501,13 +523,29 @@ class Daemon:
             if entry is not None:
                 login = self.launcher.login_file(action.key)
                 commands.append(login_command(entry.pw_name, login))
-        done = self.hooks.start(action.key, action.which, commands, now_ms())
-        if done is not None:
-            self._todo.append(done)
+        self._hook_over(self.hooks.start(action.key, action.which, commands, now_ms()))
 
     def _hook_ended(self, fd: int) -> None:
-        done: HookDone | None = self.hooks.ended(fd, now_ms())
-        if done is not None:
+        self._hook_over(self.hooks.ended(fd, now_ms()))
+
+    def _run_unkillable(self, action: RunHook) -> None:
+        env = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "SLURM_JOB_ID": str(action.key.job_id),
+            "SLURM_STEP_ID": str(action.step & 0xFFFFFFFF),
+        }
+        command = Command([self.config.unkillable_step_program], env)
+        self._hook_over(self.hooks.start(action.key, "unkillable", [command], now_ms()))
+
+    def _hook_over(self, done: HookDone | None) -> None:
+        if done is None:
+            return
+        if done.which == "health":
+            self.checks.done(done.error, now_ms())
+        elif done.which == "unkillable":
+            if done.error:
+                self.log.error(done.error)
+        else:
             self._todo.append(done)
 
     def _clean_up(self, action: CleanUp) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ from gsched.hostlist import compress
 from gsched.model import NodeAlloc
 from gsched.model.step import BATCH_STEP, INTERACTIVE_STEP, StepNode
 from gsched.wire.messages import LaunchSpec
-from slurmd_compat import binding, cgroups
+from slurmd_compat import binding, cgroups, leftovers
 from slurmd_compat.agent import Key
 from slurmd_compat.cgroups import CgroupHandle
 from slurmd_compat.inventory import Inventory
@@ -204,6 +205,17 @@ class Grants:
         if self._cgroups is not None:
             for problem in self._cgroups.sweep({(key.job_id, key.attempt) for key in known}):
                 self.log.error(problem)
+
+    def evidence(self, key: Key, step: int, known: Iterable[int] = ()) -> str:
+        """What is left of a step (the script) that should have ended: its processes, what they are
+        and where in the kernel they wait. `known`: such as are known without a group."""
+        pids = {pid for pid in known if os.path.exists(f"/proc/{pid}")} | {
+            *self.step_pids(key, step)
+        }
+        rows = [leftovers.describe(pid) for pid in sorted(pids)]
+        more = f" and {len(rows) - 4} more" if len(rows) > 4 else ""
+        title = f"JobId={key.job_id} StepId={step_name(step)}"
+        return f"{title}: {', '.join(rows[:4]) or 'no process is seen'}{more}"
 
     def out_of_memory(self, key: Key, step: int = BATCH_STEP) -> bool:
         """Whether the kernel killed a process of a step (the script) for want of memory, be it the

@@ -95,3 +95,19 @@ def _alive(pid: int) -> bool:
     except OSError:
         return False
     return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def describe(pid: int) -> str:
+    """A process in a few words: "123 (dd, D, nfs_wait)"; what is not to be known is left out."""
+    words = []
+    for name in ("comm", "stat", "wchan"):
+        try:
+            text = Path(f"/proc/{pid}/{name}").read_text(errors="replace").strip()
+        except OSError:
+            continue
+        if name == "stat":
+            text = text.rpartition(")")[2].split()[0]
+        clean = "".join(char for char in text if char.isprintable())
+        if clean and clean != "0":
+            words.append(clean)
+    return f"{pid} ({', '.join(words)})" if words else str(pid)

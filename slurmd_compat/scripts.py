@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gsched.config import Config
+from gsched.model.step import BATCH_STEP
 from slurmd_compat.agent import (
     Absent,
     AdoptStep,
@@ -23,6 +24,7 @@ from slurmd_compat.agent import (
     SignalStep,
     SpawnStep,
     Started,
+    Unkillable,
 )
 from slurmd_compat.grants import Grants
 from slurmd_compat.launcher import Launcher, LaunchError, kill_strays, kill_word
@@ -78,8 +80,12 @@ class Scripts:
 
     def kill(self, action: KillStep) -> None:
         self.links.say(action.key, f"kill {kill_word(action.cause)}")
+        self._patience(action.key)
+
+    def _patience(self, key: Key) -> None:
+        """From now on it has to end."""
         grace = self.config.kill_wait + self.config.unkillable_step_timeout
-        self._kill_at.setdefault(action.key, self._clock() + 1000 * grace)
+        self._kill_at.setdefault(key, self._clock() + 1000 * grace)
 
     def signal(self, action: SignalStep) -> None:
         if action.target == "steps":
@@ -115,10 +121,11 @@ class Scripts:
         for key, when in list(self._kill_at.items()):
             if now >= when:
                 del self._kill_at[key]
-                self._log.error(
-                    f"job {key.job_id}: processes are left "
-                    f"{self.config.unkillable_step_timeout} s after SIGKILL"
-                )
+                link = self.links.held.get(key)
+                if link is not None and not link.status.released:
+                    pid = link.status.pid
+                    evidence = self.grants.evidence(key, BATCH_STEP, [pid] if pid else [])
+                    self._feed(Unkillable(key, evidence))
 
     # -- what they say
 
@@ -149,6 +156,8 @@ class Scripts:
                     )
                 )
                 self._linger(True)
+        if status.wstatus is not None and not status.released:
+            self._patience(key)
         if status.released:
             self._linger(False)
             self._feed(Released(key))

@@ -35,7 +35,7 @@ from gsched.wire.steps import (
     StatSteps,
     ToAgent,
 )
-from slurmd_compat.agent import Key, Record
+from slurmd_compat.agent import Key, Record, Unkillable
 from slurmd_compat.agent.step_words import (
     AdoptShare,
     Answer,
@@ -88,7 +88,7 @@ class StepService:
         grants: Grants,
         journal: Journal,
         loop: Loop,
-        feed: Callable[[StepInput], None],
+        feed: Callable[[StepInput | Unkillable], None],
         find: Callable[[Key], Record | None],
         post: Callable[[Any], None],
         running: Callable[[int], Record | None],

@@ -15,7 +15,7 @@ from typing import Any
 from gsched.config import Config
 from gsched.wire.steps import LaunchStep, TaskEnd
 from slurmd_compat import tasks
-from slurmd_compat.agent import Key, Record
+from slurmd_compat.agent import Key, Record, Unkillable
 from slurmd_compat.agent.step_text import NO_IO
 from slurmd_compat.agent.step_words import (
     AdoptShare,
@@ -49,7 +49,7 @@ class ShareSupervisors:
         launcher: Launcher,
         grants: Grants,
         loop: Loop,
-        feed: Callable[[StepInput], None],
+        feed: Callable[[StepInput | Unkillable], None],
         find: Callable[[Key], Record | None],
         clock: Callable[[], int],
         log: Any,
@@ -59,7 +59,7 @@ class ShareSupervisors:
         self._launcher = launcher
         self._grants = grants
         self.links = Links(loop.watch, loop.unwatch, self._tell, self._gone, log)
-        self._feed = feed
+        self._feed: Callable[[StepInput | Unkillable], None] = feed
         self._find = find
         self._clock = clock
         self._log = log
@@ -134,8 +134,12 @@ class ShareSupervisors:
         cause = action.cause if action.cause == "task_failure" else kill_word(action.cause)
         self._kills[action.key] = f"{word} {cause}"
         self.links.say(action.key, self._kills[action.key])
+        self._patience(action.key)
+
+    def _patience(self, key: StepKey) -> None:
+        """From now on it has to end."""
         grace = self._config.kill_wait + self._config.unkillable_step_timeout
-        self._kill_at.setdefault(action.key, self._clock() + 1000 * grace)
+        self._kill_at.setdefault(key, self._clock() + 1000 * grace)
 
     def signal(self, action: SignalShare) -> None:
         self.links.say(action.key, f"signal {action.signum} all")
@@ -169,10 +173,11 @@ class ShareSupervisors:
         for key, when in list(self._kill_at.items()):
             if now >= when:
                 del self._kill_at[key]
-                self._log.error(
-                    f"step {key.job_id}.{key.step}: processes are left "
-                    f"{self._config.unkillable_step_timeout} s after SIGKILL"
-                )
+                link = self.links.held.get(key)
+                if link is not None and not link.status.released:
+                    pids = [task.pid for task in link.status.tasks.values() if task.pid]
+                    evidence = self._grants.evidence(key.job, key.step, pids)
+                    self._feed(Unkillable(key.job, evidence, key.step))
 
     def launched(self, job: Key) -> list[tuple[StepKey, LaunchStep]]:
         """The shares of an attempt here."""
@@ -211,6 +216,8 @@ class ShareSupervisors:
                         ),
                     )
                 )
+        if status.wstatus is not None and not status.released:
+            self._patience(key)
         if status.released:
             if setup:
                 self._feed(ShareFailed(key, setup))

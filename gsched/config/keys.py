@@ -147,6 +147,7 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "firstjobid": ("first_job_id", _bounded(1, 67043328)),
     "grestypes": ("gres_types", values.words),
     "healthcheckinterval": ("health_check_interval", values.number),
+    "healthchecknodestate": ("health_check_node_state", values.words),
     "healthcheckprogram": ("health_check_program", _path),
     "inactivelimit": ("inactive_limit", values.number),
     "jobrequeue": ("job_requeue", _job_requeue),
@@ -206,6 +207,7 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "tmpfs": ("tmp_fs", _needed_path),
     "topologyparam": ("topology_param", values.words),
     "topologyplugin": ("topology_plugin", _plugin("topology", "topology/flat")),
+    "unkillablestepprogram": ("unkillable_step_program", _path),
     "unkillablesteptimeout": ("unkillable_step_timeout", _bounded(0, 65533)),
     # gsched's own
     "frontends": ("frontends", _bounded(0, 1024)),
@@ -265,7 +267,7 @@ _WITHOUT_EFFECT = """
     DefaultStoragePort DefaultStorageType DefaultStorageUser DisableRootJobs DynAllocPort
     EioTimeout EpilogMsgTime EpilogTimeout ExtSensorsFreq ExtSensorsType
     FairShareDampeningFactor FastSchedule FederationParameters GetEnvTimeout GpuFreqDef
-    GroupUpdateForce GroupUpdateTime HashPlugin HealthCheckNodeState HealthCheckTimeout
+    GroupUpdateForce GroupUpdateTime HashPlugin HealthCheckTimeout
     HttpParserType JobAcctGatherFrequency JobAcctGatherParams JobAcctGatherType JobCheckpointDir
     JobCompHost JobCompLoc JobCompParams JobCompPass JobCompPassScript JobCompPort JobCompType
     JobCompUser JobContainerPlugin JobContainerType JobCredentialPrivateKey
@@ -285,7 +287,7 @@ _WITHOUT_EFFECT = """
     SlurmdSyslogDebug SlurmSchedLogFile SlurmSchedLogLevel StepMgrParameters
     SuspendExcNodes SuspendExcParts SuspendExcStates SuspendProgram SuspendRate SuspendTime
     SuspendTimeout SwitchName SwitchParameters SwitchType TCPTimeout TLSParameters TLSType
-    TrackWCKey TreeWidth UnkillableStepProgram UrlParserType UsePAM UseSpecResources VSizeFactor
+    TrackWCKey TreeWidth UrlParserType UsePAM UseSpecResources VSizeFactor
     X11Parameters
 """
 

@@ -74,7 +74,7 @@ GroupUpdateTime=600|% sec
 HASH_VAL
 HashPlugin=hash/k12
 HealthCheckInterval
-HealthCheckNodeState=ANY
+HealthCheckNodeState
 HealthCheckProgram
 HealthCheckTimeout=0|% sec
 HttpParserType=(null)
@@ -230,7 +230,7 @@ TopologyPlugin
 TrackWCKey=no|yesno
 TreeWidth=16
 UsePam=no|yesno
-UnkillableStepProgram=(null)
+UnkillableStepProgram
 UnkillableStepTimeout
 UrlParserType=(null)
 VSizeFactor=0|% percent
@@ -313,6 +313,7 @@ _COMPUTED: dict[str, Callable[[Config], object]] = {
     "FirstJobId": lambda c: c.first_job_id,
     "GresTypes": lambda c: _joined(c.gres_types),
     "HealthCheckInterval": lambda c: _seconds(c.health_check_interval),
+    "HealthCheckNodeState": lambda c: _joined(c.health_check_node_state or ("ANY",)),
     "HealthCheckProgram": lambda c: c.health_check_program or NULL,
     "InactiveLimit": lambda c: _seconds(c.inactive_limit),
     "JobDefaults": _job_defaults,
@@ -373,6 +374,7 @@ _COMPUTED: dict[str, Callable[[Config], object]] = {
     "TmpFS": lambda c: c.tmp_fs,
     "TopologyParam": lambda c: _joined(c.topology_param),
     "TopologyPlugin": lambda c: c.topology_plugin,
+    "UnkillableStepProgram": lambda c: c.unkillable_step_program or NULL,
     "UnkillableStepTimeout": lambda c: _seconds(c.unkillable_step_timeout),
 }
 

@@ -302,6 +302,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     health_check_program: str = ""
     #: seconds; 0 never
     health_check_interval: int = 0
+    #: states of a node in which it runs: ANY, ALLOC, IDLE, MIXED, CYCLE
+    health_check_node_state: tuple[str, ...] = ()
+    unkillable_step_program: str = ""
     #: name -> count
     licenses: dict[str, int] = {}
     #: "" none

@@ -230,6 +230,8 @@ def report(
     led: Ledger, job: Job, part: NodeAlloc, rep: AttemptReport, now: float, out: Outcome
 ) -> None:
     """Takes in what a node says of a share it should hold. Phases only grow."""
+    if rep.fault:
+        _fault(led, job, part, rep.fault, now, out)
     if rep.phase <= part.phase:
         return
     was = part.phase
@@ -286,6 +288,16 @@ def _share_ended(
     elif not job.finished:
         # Another node's share came to an end that nobody asked for: it was lost there.
         node_failed(led, job, part.node, now, out)
+
+
+def _fault(led: Ledger, job: Job, part: NodeAlloc, fault: str, now: float, out: Outcome) -> None:
+    """The attempt has shown that something is wrong with the node: said once, so that whoever
+    takes it back into service nevertheless is heard."""
+    live = led.live[part.node]
+    key = (job.id, job.attempt)
+    if key not in live.faults:
+        live.faults.add(key)
+        drain(led, part.node, fault, now, out)
 
 
 def drain(led: Ledger, name: str, why: str, now: float, out: Outcome) -> None:
@@ -383,6 +395,7 @@ def share_released(led: Ledger, job: Job, part: NodeAlloc, now: float, out: Outc
     led.parts[part.node].pop(job.id, None)
     led.cluster.release_node(job.id, part)
     led.live[part.node].kill_sent.discard((job.id, job.attempt))
+    led.live[part.node].faults.discard((job.id, job.attempt))
     led.touch_use(part.node)
     led.put_job(job, out)
     led.order(part.node, Forget(0, job.id, job.attempt), now, out)

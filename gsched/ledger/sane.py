@@ -111,7 +111,7 @@ def _attempts(attempts: list[AttemptReport]) -> Iterator[str]:
             yield f"job {rep.job_id} with a time or size out of range"
         if not -1 <= rep.wstatus <= 0xFFFF:
             yield f"job {rep.job_id} with wait status {rep.wstatus}"
-        if len(rep.error) > MAX_TEXT or len(rep.cause) > MAX_TEXT:
+        if max(len(rep.error), len(rep.cause), len(rep.fault)) > MAX_TEXT:
             yield f"job {rep.job_id} with a text that is too long"
         for step in rep.steps:
             yield from _step(step)

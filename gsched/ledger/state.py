@@ -55,6 +55,8 @@ class NodeLive:
     unacked: deque[tuple[Order, float]] = field(default_factory=deque)
     #: attempts whose kill this session has received or will receive
     kill_sent: set[tuple[int, int]] = field(default_factory=set)
+    #: attempts whose fault of the node was heard
+    faults: set[tuple[int, int]] = field(default_factory=set)
     last_heard: float = 0.0
     cpu_load: int = -1
     free_mem_mb: int = -1

@@ -61,6 +61,9 @@ class AttemptReport(msgspec.Struct, array_like=True, gc=False):
     #: from the leading node: steps that began or ended since the controller kept them (StepsKept);
     #: their times are ages in ms, not dates: start_time since the start, end_time since the end
     steps: list[Step] = []
+    #: what is wrong with the node, in the words of its drain reason: "Epilog error", "Kill task
+    #: failed: ..."
+    fault: str = ""
 
 
 class Register(_Msg):

@@ -31,6 +31,7 @@ from slurmd_compat.agent.words import (
     SpawnStep,
     Started,
     Tick,
+    Unkillable,
     WriteJob,
 )
 
@@ -65,5 +66,6 @@ __all__ = [
     "SpawnStep",
     "Started",
     "Tick",
+    "Unkillable",
     "WriteJob",
 ]

@@ -70,6 +70,7 @@ from slurmd_compat.agent.words import (
     SpawnStep,
     Started,
     Tick,
+    Unkillable,
     WriteJob,
 )
 
@@ -417,12 +418,28 @@ class Agent(Conversation):
     def _event(
         self,
         attempt: Attempt,
-        item: Started | Ended | Released | Failed | Lost | Absent | HookDone | JournalFailed,
+        item: Started
+        | Ended
+        | Released
+        | Failed
+        | Lost
+        | Absent
+        | HookDone
+        | Unkillable
+        | JournalFailed,
         now: int,
     ) -> None:
         record = attempt.record
         if isinstance(item, HookDone):
             self._hook_done(attempt, item, now)
+            return
+        if isinstance(item, Unkillable):
+            if record.phase < Phase.RELEASED and not record.fault:
+                record.fault = f"Kill task failed: {item.evidence}"
+                self._log("error", f"{record.title}: processes are left: {item.evidence}")
+                self._out.append(RunHook(record.key, "unkillable", record, item.step))
+                self._put(attempt)
+                self._soon(now)
             return
         if isinstance(item, JournalFailed):
             if record.phase < Phase.ENDED:
@@ -469,6 +486,8 @@ class Agent(Conversation):
         if item.which == "epilog":
             if item.error:
                 self._log("error", f"epilog of {record.title}: {item.error}")
+                # It may have been what makes the node fit for the next job.
+                record.fault = "Epilog error"
             self._released(attempt)
         elif record.kill:
             self._settle(attempt, now)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from gsched.model import Phase
+from gsched.model.step import BATCH_STEP
 from gsched.wire.messages import (
     AttemptReport,
     LaunchSpec,
@@ -51,6 +52,8 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     begun: bool = False
     #: (wait status, cause) of an end that waits for the end of the steps
     ending: tuple[int, str] | None = None
+    #: what is wrong with this node, as the attempt has shown: the reason for a drain
+    fault: str = ""
 
     @property
     def key(self) -> Key:
@@ -75,6 +78,7 @@ class Record(msgspec.Struct, array_like=True, gc=False):
             system_ms=self.system_ms,
             max_rss_kb=self.max_rss_kb,
             error=self.error,
+            fault=self.fault,
         )
 
 
@@ -145,6 +149,15 @@ class HookDone(msgspec.Struct):
     error: str = ""
 
 
+class Unkillable(msgspec.Struct):
+    """Processes of the attempt have been left for too long after SIGKILL; `evidence`: which."""
+
+    key: Key
+    evidence: str
+    #: whose
+    step: int = BATCH_STEP
+
+
 class JournalFailed(msgspec.Struct):
     """The job's directory or a record that must come before a start could not be written (a full
     disk); what came after it for this attempt was not carried out."""
@@ -167,6 +180,7 @@ Input = (
     | Lost
     | Absent
     | HookDone
+    | Unkillable
     | JournalFailed
 )
 
@@ -199,11 +213,12 @@ class PutIdentity(msgspec.Struct):
 
 class RunHook(msgspec.Struct):
     """ "prolog" or "epilog"; answered by HookDone. The prolog also fetches a login environment
-    where the job asked for one."""
+    where the job asked for one. "unkillable": what the site has for a `step` that does not end."""
 
     key: Key
     which: str
     record: Record
+    step: int = BATCH_STEP
 
 
 class SpawnStep(msgspec.Struct):
