@@ -25,6 +25,8 @@ _EXPLAINED = frozenset(
 )
 #: Slurm cuts the task list of an array at this many bytes (SLURM_BITSTR_LEN)
 BITSTR_LEN = 64
+#: a started job whose nodes have not all answered for so many seconds is shown as CONFIGURING
+CONFIGURING_S = 2
 
 
 class JobView:
@@ -118,11 +120,17 @@ class JobView:
         """Long state name; the flags COMPLETING and CONFIGURING hide the base state."""
         if self.job.completing:
             return "COMPLETING"
-        if self.job.configuring:
+        if self.configuring:
             return "CONFIGURING"
         if self._bereft:
             return "RESV_DEL_HOLD"
         return self.job.state.name
+
+    @property
+    def configuring(self) -> bool:
+        """Its nodes are being made ready, and that takes time: a node that answers at once is never
+        seen waiting for, as with Slurm."""
+        return self.job.configuring and self._now - self.job.start_time >= CONFIGURING_S
 
     @property
     def _bereft(self) -> bool:
@@ -139,7 +147,7 @@ class JobView:
     def state_compact(self) -> str:
         if self.job.completing:
             return "CG"
-        if self.job.configuring:
+        if self.configuring:
             return "CF"
         return "RD" if self._bereft else self.job.state.compact
 

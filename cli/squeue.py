@@ -229,7 +229,7 @@ def _state_passes(view: JobView, wanted: Wanted) -> bool:
         not states
         or view.job.state.name in states
         or (view.job.completing and "COMPLETING" in states)
-        or (view.job.configuring and "CONFIGURING" in states)
+        or (view.configuring and "CONFIGURING" in states)
     )
 
 

@@ -446,6 +446,7 @@ static _Noreturn void last(void) {
     if (status != 0)
         complain("error: %s epilog failed status=%d", name,
                  WIFEXITED(status) ? WEXITSTATUS(status) : status);
+    waiting_farewell();
     leave(code);
 }
 

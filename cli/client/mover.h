@@ -152,6 +152,9 @@ void waiting_end(void);                /* a node has called */
 int64_t waiting_turn(int64_t now);     /* the time (ms) of the next turn, -1 none */
 int waiting_fd(void);                  /* readable: waiting_read is to be called */
 void waiting_read(void);
+/* After the end: until the queue does not show the job any more, if that comes soon. Who asks next
+ * finds it gone and its GPUs free, as after real srun. */
+void waiting_farewell(void);
 _Noreturn void waiting_revoke(void);   /* a signal: the job is cancelled */
 
 /* ---- mover.c */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,10 @@
 #define SECOND_MS 1000
 #define LAST_MS 10000
 #define BELL_MS 10000
+/* The job's end is with the controller and its nodes are free a few milliseconds after its last word;
+ * with an epilog that may take long, so it is not waited for longer. */
+#define FAREWELL_MS 300
+#define FAREWELL_STEP_MS 4
 
 static bool active, said, gone;
 static int64_t begun, next;
@@ -141,6 +146,42 @@ void waiting_read(void) {
     }
     forget_answer();
     judge();
+}
+
+/* One look at the queue: 1 the job is in it, 0 it is not, -1 nobody has said by then. */
+static int listed(int64_t until) {
+    const char *const words[] = {"-h", "-o", "%T", "-j", plan.job, NULL};
+    int ends[2], found = -1;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    used = 0;
+    asked = command_start("squeue", words, ends[1]);
+    close(ends[1]);
+    answer = ends[0];
+    while (asked > 0) {
+        struct pollfd there = {.fd = answer, .events = POLLIN};
+        int64_t left = until - now_ms();
+        if (left <= 0 || poll(&there, 1, (int)left) <= 0)
+            break;
+        ssize_t n = read(answer, text + used, sizeof text - 1 - used);
+        if (n > 0 && used + (size_t)n < sizeof text - 1) {
+            used += (size_t)n;
+            continue;
+        }
+        text[used] = 0;
+        found = used && !strstr(text, "Invalid job id");
+        break;
+    }
+    forget_answer();
+    return found;
+}
+
+void waiting_farewell(void) {
+    if (!*plan.job || plan.no_shell || (plan.mode != MODE_JOB && plan.mode != MODE_SALLOC))
+        return;
+    int64_t until = now_ms() + FAREWELL_MS;
+    while (listed(until) > 0 && now_ms() + FAREWELL_STEP_MS < until)
+        usleep(1000 * FAREWELL_STEP_MS);
 }
 
 _Noreturn void waiting_revoke(void) {

@@ -345,3 +345,22 @@ def test_mpi_program_on_four_nodes(cluster: LocalCluster, compiler: str, mpi: st
     text = batch(cluster, "mpi", f"srun --mpi={mpi} {program}", "-N4", "-n8")
     lines = sorted(line for line in text.splitlines() if line.startswith("rank"))
     assert lines == [f"rank {n} of 8 total 28" for n in range(8)], text
+
+
+def test_nothing_is_left_of_a_job_when_its_srun_returns(cluster: LocalCluster) -> None:
+    """Neither in the queue nor of its GPUs: the next one gets the same (golden 037, 040)."""
+    for _ in range(5):
+        done = srun(cluster, "-J", "brief", "--gpus=2", "printenv", "CUDA_VISIBLE_DEVICES")
+        assert done.stdout == "0,1\n"
+        assert cluster.run(["squeue", "-h", "-n", "brief"]).stdout == ""
+    cluster.run(["salloc", "-Q", "-J", "brief", "-n1", "true"])
+    assert cluster.run(["squeue", "-h", "-n", "brief"]).stdout == ""
+
+
+def test_a_job_that_has_begun_is_running(cluster: LocalCluster) -> None:
+    """Golden 040: R, not CF, right after `salloc --no-shell`."""
+    cluster.run(["salloc", "--no-shell", "-J", "held", "-n1", "-t", "5"])
+    try:
+        assert cluster.run(["squeue", "-h", "-n", "held", "-o", "%t"]).stdout == "R\n"
+    finally:
+        cluster.run(["scancel", "-n", "held"])
