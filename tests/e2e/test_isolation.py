@@ -136,7 +136,8 @@ export SLURM_ARRAY_TASK_ID
 if os.fork() == 0: os._exit(0)
 open(os.path.expandvars("{began}"), "a").write("\\n")
 time.sleep(900)' &)
-(srun --overlap sh -c '(setsid sh -c "echo >> {began}; exec sleep 900" &); (trap "" TERM; sleep 900) &
+(srun --overlap sh -c '(setsid sh -c "echo >> {began}; exec sleep 900" &)
+(trap "" TERM; sleep 900) &
 while [ $(wc -l < {began}) -lt 5 ]; do sleep 0.05; done')
 exit $(( SLURM_ARRAY_TASK_ID % 3 ))
 """
