@@ -13,7 +13,7 @@ from gsched.local.conf import (
     machine_numa,
     node_list,
 )
-from gsched.local.shapes import CGROUP_SETTINGS, type_of
+from gsched.local.shapes import USUAL_SETTINGS, type_of
 
 #: MB of the machine's memory that no node offers: for the daemons and the system
 SYSTEM_MEM_MB = 1024
@@ -89,7 +89,7 @@ def real(gpus: list[Device], nodes: int) -> Plan:
             )
         )
     per_cpu = max(mem_mb // (sockets * cores * threads), 1)
-    plan = Plan("gsched", lines, settings=[*CGROUP_SETTINGS, f"DefMemPerCPU={per_cpu}"])
+    plan = Plan("gsched", lines, settings=[*USUAL_SETTINGS, f"DefMemPerCPU={per_cpu}"])
     plan.partitions = [
         f"PartitionName=gpu Nodes={node_list(lines)} Default=YES MaxTime=INFINITE "
         "DefaultTime=01:00:00 State=UP"

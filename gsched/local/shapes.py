@@ -100,7 +100,12 @@ PEER_PARTITIONS = (
     ),
 )
 
-CGROUP_SETTINGS = ("ProctrackType=proctrack/cgroup", "TaskPlugin=task/cgroup,task/affinity")
+USUAL_SETTINGS = (
+    "ProctrackType=proctrack/cgroup",
+    "TaskPlugin=task/cgroup,task/affinity",
+    # MPI programs start under a plain srun.
+    "MpiDefault=pmi2",
+)
 
 
 def names() -> list[str]:
@@ -148,7 +153,7 @@ def find(name: str) -> Shape:
             gpus=8,
             topology=fake_nvml_dir() / f"{name}.json",
             features=gpu_type,
-            settings=(*CGROUP_SETTINGS, f"DefMemPerCPU={mem_mb // cpus}", "KillWait=30"),
+            settings=(*USUAL_SETTINGS, f"DefMemPerCPU={mem_mb // cpus}", "KillWait=30"),
             partitions=(
                 Partition("gpu", "Default=YES MaxTime=INFINITE DefaultTime=01:00:00 State=UP"),
             ),
@@ -202,7 +207,7 @@ def from_file(name: str) -> Shape:
         topology=path.resolve(),
         features=gpu_type,
         settings=(
-            *CGROUP_SETTINGS,
+            *USUAL_SETTINGS,
             f"DefMemPerCPU={max(mem_mb // (sockets * cores * threads), 1)}",
         ),
         partitions=(

@@ -347,6 +347,14 @@ def test_mpi_program_on_four_nodes(cluster: LocalCluster, compiler: str, mpi: st
     assert lines == [f"rank {n} of 8 total 28" for n in range(8)], text
 
 
+def test_mpi_needs_no_option_on_a_cluster_of_ones_own() -> None:
+    with LocalCluster("--simulate", "dgx-h100", "--nodes", "2") as own:
+        program = _compiled(own, "mpicc.mpich")
+        text = batch(own, "mpi", f"srun {program}", "-N2", "-n4", "--mem-per-cpu=100")
+        lines = sorted(line for line in text.splitlines() if line.startswith("rank"))
+        assert lines == [f"rank {n} of 4 total 6" for n in range(4)], text
+
+
 def test_nothing_is_left_of_a_job_when_its_srun_returns(cluster: LocalCluster) -> None:
     """Neither in the queue nor of its GPUs: the next one gets the same (golden 037, 040)."""
     for _ in range(5):
