@@ -214,13 +214,21 @@ def seconds_left(led: Ledger, job: Job) -> int:
     return reserved.cut(led, job, limit + over_time(led, job) if limit else 0)
 
 
-def send_kill(led: Ledger, job: Job, part: NodeAlloc, cause: str, now: float, out: Outcome) -> None:
+def send_kill(
+    led: Ledger,
+    job: Job,
+    part: NodeAlloc,
+    cause: str,
+    now: float,
+    out: Outcome,
+    lost: str = "",
+) -> None:
     """Orders the node to end its share, once per session."""
     live = led.live[part.node]
     key = (job.id, job.attempt)
     if live.session and key not in live.kill_sent:
         live.kill_sent.add(key)
-        led.order(part.node, Kill(0, job.id, job.attempt, cause), now, out)
+        led.order(part.node, Kill(0, job.id, job.attempt, cause, lost), now, out)
 
 
 # ---- reports ----------------------------------------------------------------------------------
@@ -340,6 +348,7 @@ def end(
     now: float,
     out: Outcome,
     cause: str = "end",
+    lost: str = "",
 ) -> None:
     """The end becomes a fact, of an attempt or of a job that never ran, and with it that of the
     other components of a heterogeneous job. Shares still held are ordered to be killed."""
@@ -351,7 +360,7 @@ def end(
             other.cancelled_by, other.wstatus = job.cancelled_by, job.wstatus
     for member in members:
         if not member.finished:
-            _end(led, member, state, reason, now, out, cause)
+            _end(led, member, state, reason, now, out, cause, lost)
 
 
 def _end(
@@ -362,6 +371,7 @@ def _end(
     now: float,
     out: Outcome,
     cause: str,
+    lost: str,
 ) -> None:
     if job.state == JobState.PENDING:
         led.cluster.unqueue(job.id)
@@ -381,7 +391,7 @@ def _end(
         mail.ended(led, job, now, out)
     for part in job.alloc:
         if part.phase < Phase.ENDED:
-            send_kill(led, job, part, cause, now, out)
+            send_kill(led, job, part, cause, now, out, lost)
         led.touch_use(part.node)
     if not job.completing:
         _all_released(led, job, now, out)
@@ -473,7 +483,7 @@ def node_failed(led: Ledger, job: Job, node: str, now: float, out: Outcome) -> N
     """A node lost its share: the attempt is over; another follows where that is allowed."""
     job.requeue_after = may_requeue(led, job)
     out.log.append(("warning", f"job {job.id} lost node {node}"))
-    end(led, job, JobState.NODE_FAIL, "", now, out, cause="node")
+    end(led, job, JobState.NODE_FAIL, "", now, out, cause="node", lost=node)
 
 
 def launch_failed(led: Ledger, job: Job, node: str, error: str, now: float, out: Outcome) -> None:

@@ -178,6 +178,8 @@ class Kill(_Msg):
     job_id: int
     attempt: int
     cause: str
+    #: the node of the job that was lost, where that is why
+    lost: str = ""
 
 
 class Signal(_Msg):

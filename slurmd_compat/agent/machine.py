@@ -240,6 +240,8 @@ class Agent(Conversation):
             return
         record = attempt.record
         if isinstance(order, Kill):
+            if order.lost and not record.kill:
+                self.steps.node_lost(record.key, order.lost)
             self._kill(attempt, order.cause, now)
         elif isinstance(order, Go):
             if not record.go and record.phase <= Phase.PREPARED and not record.kill:

@@ -92,6 +92,8 @@ class Lead(Spoken):
         self._repeats: set[int] = set()
         #: places whose end is not in the journal yet, and when it is to be
         self._unknown: set[int] = set()
+        #: nodes of whose failure the client has heard
+        self._lost: set[str] = set()
         self._put_at = -1
         #: node -> its places, once they are wanted
         self._by_node: dict[str, list[int]] = {}
@@ -337,7 +339,7 @@ class Lead(Spoken):
                 self.say(f"error: Task launch for {self.name} failed on node {node}: {error}")
                 self.say(f"error: Application launch failed: {error}")
             else:
-                self.say(f"error: Node failure on {self.step.nodes[index].node}")
+                self.node_lost(self.step.nodes[index].node)
         if self._all_over():
             if self._pending and self._unsaid() and not self._mute:
                 # The end follows the words about it (tick).
@@ -423,6 +425,12 @@ class Lead(Spoken):
         for client in self.clients:
             self._exit(client)
         self.tidy()
+
+    def node_lost(self, node: str) -> None:
+        """One of its nodes is gone; said once."""
+        if node not in self._lost and any(place.node == node for place in self.step.nodes):
+            self._lost.add(node)
+            self.say(f"error: Node failure on {node}")
 
     def _state(self, worst: int, failed: bool) -> StepState:
         stop = self.record.stop
@@ -527,7 +535,7 @@ class Lead(Spoken):
                 else:
                     self._send_launch(index, now)
             if self.stopping and not place.heard_stop and 0 <= self._give_up_at() <= now:
-                self.say(f"error: Node failure on {self.step.nodes[index].node}")
+                self.node_lost(self.step.nodes[index].node)
                 self.share_over(index, "no word from the node", now)
 
     # -- restarts

@@ -156,6 +156,12 @@ class Steps:
         if jobs is None:
             self.shares.kill_job(key, cause)
 
+    def node_lost(self, key: Key, node: str) -> None:
+        """The attempt ends for this: whose step was there is told."""
+        jobs = self.jobs.get(key)
+        for lead in list(jobs.running) if jobs is not None else ():
+            lead.node_lost(node)
+
     def signal_job(self, key: Key, signum: int) -> None:
         """To all shares of the attempt on this node."""
         self.shares.signal_job(key, signum)
