@@ -237,6 +237,8 @@ static void read_link(void)
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
         close(m.link);
         m.link = -1;
+        if (m.pmix)
+            pmix_close(m.pmix); /* no task is left to be served */
     }
 }
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 
 struct pmix {
     int fd; /* -1: gone */
+    pid_t pid;
     struct bytes in, out;
     size_t sent, most;
     struct pmix_task {
@@ -71,9 +73,10 @@ static int order(struct pmix *p, const struct spec *s)
     return bad ? -1 : 0;
 }
 
-static int start(const struct spec *s)
+static int start(struct pmix *p, const struct spec *s)
 {
     int pair[2];
+    pid_t mover = getpid();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
         return -1;
     pid_t pid = fork();
@@ -82,6 +85,10 @@ static int start(const struct spec *s)
         char *argv[] = {(char *)s->pmix, NULL}, *envp[] = {path, home, NULL};
         int null = open("/dev/null", O_RDWR);
         setsid(); /* signals to the tasks are not for it */
+        /* It is no part of the step, so nobody else would end it: tasks may have stopped it. */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != mover)
+            _exit(0);
         signal(SIGPIPE, SIG_DFL);
         dup2(pair[1], 0);
         dup2(null, 1);
@@ -96,6 +103,7 @@ static int start(const struct spec *s)
         return -1;
     }
     fcntl(pair[0], F_SETFL, O_NONBLOCK);
+    p->pid = pid;
     return pair[0];
 }
 
@@ -112,7 +120,7 @@ struct pmix *pmix_open(const struct spec *s, const struct channel *channels)
         return NULL;
     for (size_t i = 0; i < p->n; i++)
         p->tasks[i] = (struct pmix_task){s->tasks[i].id, channels[i].pmi};
-    p->fd = start(s);
+    p->fd = start(p, s);
     if (p->fd < 0)
         pmix_close(p); /* tasks learn that there is none */
     return p;
@@ -123,6 +131,9 @@ void pmix_close(struct pmix *p)
     if (p->fd >= 0)
         close(p->fd);
     p->fd = -1;
+    if (p->pid > 0)
+        kill(p->pid, SIGKILL);
+    p->pid = 0;
     for (size_t i = 0; i < p->n; i++)
         if (p->tasks[i].fd >= 0) {
             close(p->tasks[i].fd);

@@ -164,6 +164,8 @@ int main(int argc, char **argv)
         t.record.ended = true;
         control_publish(&t.control, &t.record, "ended");
     }
+    if (t.mover > 0)
+        kill(t.mover, SIGCONT); /* it has the user's id: a task may have stopped it */
     t.record.released = true;
     t.record.state = "released";
     control_publish(&t.control, &t.record, "released");
