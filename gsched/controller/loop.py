@@ -19,6 +19,7 @@ from gsched.controller import memory
 from gsched.controller.background import Background
 from gsched.controller.clock import Clock
 from gsched.controller.configless import Files
+from gsched.controller.epilogs import Epilogs
 from gsched.controller.load import encode_records
 from gsched.controller.mailer import Mailer
 from gsched.controller.orders import Contents, pack
@@ -103,6 +104,7 @@ class Controller:
         sharing: Sharing,
         reload: reconfigure.Reload | None = None,
         mailer: Mailer | None = None,
+        epilogs: Epilogs | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -115,6 +117,7 @@ class Controller:
         self._sharing = sharing
         self._reload = reload
         self._mailer = mailer
+        self._epilogs = epilogs
         self._max_script = submit.max_script(config)
         self._gap = self._rules_of(config)
         self._files = Files(config, log)
@@ -324,6 +327,8 @@ class Controller:
         self._files = Files(config, self._log)
         if self._mailer is not None:
             self._mailer.program = config.mail_prog
+        if self._epilogs is not None:
+            self._epilogs.config = config
         self._max_script = submit.max_script(config)
         self._gap = self._rules_of(config)
         if out is None:
@@ -362,6 +367,8 @@ class Controller:
             self._view.put(encode_records(out.view), out.words)
         if out.mails and self._mailer is not None:
             self._mailer.send(out.mails)
+        if out.given_back and self._epilogs is not None:
+            self._epilogs.run(out.given_back)
         for level, text in out.log:
             getattr(self._log, level, self._log.info)(text)
         self._answer(out.answers)

@@ -417,6 +417,8 @@ def share_released(led: Ledger, job: Job, part: NodeAlloc, now: float, out: Outc
 
 def _all_released(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.last_nodes = compress([part.node for part in job.alloc])
+    if job.alloc and led.config.epilog_slurmctld:
+        out.given_back.append(image_of(job))
     led.cluster.release(job.id)
     members = hetero.unit(led, job)
     over = all(other.finished and not other.completing for other in members)

@@ -20,6 +20,7 @@ from gsched.wire.messages import (
 
 if TYPE_CHECKING:
     from gsched.ledger.mail import Mail
+from gsched.model import Job
 
 #: what a node is told besides orders
 ToldNode = Welcome | Reregister | Reread | StepMail | AgentCall | StepsKept
@@ -51,6 +52,8 @@ class Outcome:
     wake_at: float | None = None
     #: to users; sent beside the loop
     mails: list[Mail] = field(default_factory=list)
+    #: images of jobs whose allocation has been given back, for EpilogSlurmctld
+    given_back: list[Job] = field(default_factory=list)
     #: (level, sentence)
     log: list[tuple[str, str]] = field(default_factory=list)
 
@@ -71,4 +74,5 @@ class Outcome:
             or self.orders
             or self.log
             or self.mails
+            or self.given_back
         )
