@@ -260,7 +260,8 @@ def array_indices(text: str) -> list[int]:
     return sorted(found)
 
 
-def _array(job: Job) -> dict[str, str]:
+def array_variables(job: Job) -> dict[str, str]:
+    """SLURM_ARRAY_* of a task; {} for any other job."""
     if not job.array_job_id or job.array_task_id < 0:
         return {}
     indices = array_indices(job.spec.array) or [job.array_task_id]
@@ -369,7 +370,7 @@ def job_variables(job: Job, index: int, config: Config, now: int) -> dict[str, s
     result.update(_tasks(job))
     result.update(_memory(job, config))
     result.update(gpus_asked(job))
-    result.update(_array(job))
+    result.update(array_variables(job))
     return result
 
 

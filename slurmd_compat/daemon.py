@@ -511,6 +511,10 @@ class Daemon:
             return
         patterns = config.prolog if action.which == "prolog" else config.epilog
         env = self.grants.hook_environment(action.key, record.launch, action.which)
+        if action.which == "epilog" and record.wstatus >= 0:
+            # Known where the script ran.
+            env["SLURM_JOB_EXIT_CODE"] = str(record.wstatus)
+            env["SLURM_JOB_EXIT_CODE2"] = f"{record.wstatus >> 8 & 0xFF}:{record.wstatus & 0x7F}"
         timeout = config.prolog_epilog_timeout
         commands = [Command([path], env, timeout) for path in scripts(patterns)]
         spec = record.launch.job.spec

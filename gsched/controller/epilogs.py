@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from gsched.config import Config
+from gsched.environment import array_variables
 from gsched.hostlist import compress
 from gsched.model import Job
 
@@ -42,8 +43,7 @@ def environment(job: Job, config: Config) -> dict[str, str]:
         "SLURM_SCRIPT_CONTEXT": "epilog_slurmctld",
     }
     for name, value in (
-        ("SLURM_ARRAY_JOB_ID", str(job.array_job_id) if job.array_job_id else ""),
-        ("SLURM_ARRAY_TASK_ID", str(job.array_task_id) if job.array_job_id else ""),
+        *array_variables(job).items(),
         ("SLURM_JOB_ACCOUNT", job.spec.account),
         ("SLURM_JOB_COMMENT", job.spec.comment),
         ("SLURM_JOB_CONSTRAINTS", job.spec.shape.features),

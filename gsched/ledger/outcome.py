@@ -20,7 +20,7 @@ from gsched.wire.messages import (
 
 if TYPE_CHECKING:
     from gsched.ledger.mail import Mail
-from gsched.model import Job
+    from gsched.model import Job
 
 #: what a node is told besides orders
 ToldNode = Welcome | Reregister | Reread | StepMail | AgentCall | StepsKept

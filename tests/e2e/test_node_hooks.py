@@ -55,11 +55,14 @@ def test_the_health_check_runs_at_the_start_and_in_its_states(sick: NodeUnderTes
 def test_a_failed_epilog_is_told() -> None:
     node = node_with("Epilog={0}/epilog")
     try:
-        program(node, "epilog", "exit 4")
+        told = f"echo $SLURM_JOB_EXIT_CODE $SLURM_JOB_EXIT_CODE2 > {node.work}/told"
+        program(node, "epilog", f"{told}; exit 4")
         node.start()
-        node.run(1, "#!/bin/sh\nexit 0\n")
+        node.run(1, "#!/bin/sh\nexit 5\n")
         report = node.phase(1, Phase.RELEASED)
-        assert (report.wstatus, report.fault) == (0, "Epilog error")
+        assert (report.wstatus, report.fault) == (5 << 8, "Epilog error")
+        # A wait status, and EXIT:SIGNAL (man slurm.conf).
+        assert node.output("told") == "1280 5:0\n"
         assert f"epilog {node.dir}/epilog failed with exit code 4" in node.log()
     finally:
         node.close()
