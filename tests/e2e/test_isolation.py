@@ -43,7 +43,8 @@ def groups(cluster: LocalCluster) -> list[Path]:
     found = []
     for spool in cluster.dir.glob("spool/*"):
         mark = f"{zlib.crc32(str(spool).encode()):08x}"
-        found += [path for path in Path("/sys/fs/cgroup").rglob("job_*") if mark in str(path)]
+        for path, names, _ in os.walk("/sys/fs/cgroup"):
+            found += [Path(path, name) for name in names if name[:4] == "job_" and mark in path]
     return found
 
 
