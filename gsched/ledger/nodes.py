@@ -35,6 +35,7 @@ def message(led: Ledger, name: str, msg: Register | Report, now: float, out: Out
         refusal = Welcome(led.meta.epoch, "", led.meta.cluster, refused=f"{name} is not configured")
         out.messages.append((name, refusal))
         return
+    sane.clip(msg)
     why = sane.problem(msg)
     if why:
         out.log.append(("error", f"message of {name} not taken: {why}"))

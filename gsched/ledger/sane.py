@@ -141,6 +141,13 @@ def _step(step: Step) -> Iterator[str]:
             yield f"{title} with impossible GPUs on {part.node}"
         if not 0 <= share.het_offset <= MAX_GPUS << 1:
             yield f"{title} in component {share.het_offset}"
-    texts = (step.name, step.submit_line, step.cwd, step.layout, step.max_rss_node)
-    if any(len(text) > MAX_TEXT for text in texts):
+    if max(len(step.name), len(step.cwd), len(step.layout), len(step.max_rss_node)) > MAX_TEXT:
         yield f"{title} with a text that is too long"
+
+
+def clip(message: Register | Report) -> None:
+    """Cuts the command lines of steps: a long one is its user's and no fault of the node, whose
+    other jobs must be heard of. Cost: the steps."""
+    for attempt in message.attempts:
+        for step in attempt.steps:
+            step.submit_line = step.submit_line[:MAX_TEXT]

@@ -18,7 +18,7 @@ from gsched.model.step import (
     Step,
     StepSpec,
 )
-from slurmd_compat.agent.step_fit import weight
+from slurmd_compat.agent.step_fit import told, weight
 from slurmd_compat.agent.step_lead import Lead
 from slurmd_compat.agent.step_spoken import Client
 from slurmd_compat.agent.step_words import (
@@ -283,7 +283,7 @@ class JobSteps:
             planned.ntasks,
             planned.nodes,
             planned.cpus_per_task,
-            submit_line=spec.submit_line,
+            submit_line=told(spec.submit_line),
             cwd=spec.cwd,
             layout=planned.layout,
             time_limit=limit,

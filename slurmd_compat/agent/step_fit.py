@@ -17,6 +17,7 @@ from gsched.model.step import ALL_TASKS, NO_TASK, Callback, StepSpec
 #: sizes of memory (MB) and of anything that is counted or numbered
 MOST_MB = 1 << 50
 MOST = (1 << 31) - 1
+MOST_CPUS = 1 << 20
 #: limits that the client has, "unlimited" included
 MOST_LIMIT = (1 << 64) - 1
 #: characters of a name, a path, an option: what Linux takes of a path. Longer may be only the
@@ -24,6 +25,8 @@ MOST_LIMIT = (1 << 64) - 1
 MOST_TEXT = 4096
 MOST_WORD = 2 << 20
 MOST_LINE = 1 << 20
+#: characters of a text that goes to the controller, which keeps it for ever
+MOST_TOLD = 64 << 10
 #: nodes and words of lists; components of a job
 MOST_NODES = 65536
 MOST_WORDS = 1 << 20
@@ -33,7 +36,8 @@ _HOST = re.compile(r"[0-9A-Za-z_.:%-]{1,255}")
 _LONG = {"multi_prog": MOST_LINE, "submit_line": MOST_LINE}
 _LEAST = {"relative": -1, "immediate": -1, "stdin_task": NO_TASK}
 _LEAST |= {"stdout_task": ALL_TASKS, "stderr_task": ALL_TASKS}
-_MOST = {"umask": 0o7777, "signal_num": 64, "verbose": 1000}
+_MOST = {"cpus_per_task": MOST_CPUS, "cpus_per_gpu": MOST_CPUS}
+_MOST |= {"umask": 0o7777, "signal_num": 64, "verbose": 1000}
 _MOST |= {"mem_per_node": MOST_MB, "mem_per_cpu": MOST_MB, "mem_per_gpu": MOST_MB}
 _LISTS = {"argv": MOST_WORDS, "nodelist": MOST_NODES, "exclude": MOST_NODES}
 _ORIGINS = ("", "srun", "sbcast", "salloc")
@@ -94,6 +98,11 @@ def _good(name: str, value: Any) -> bool:
 
 def _text(value: str, most: int = MOST_TEXT) -> bool:
     return len(value) <= most and "\0" not in value
+
+
+def told(text: str) -> str:
+    """As much of a text as the controller is told."""
+    return text[:MOST_TOLD]
 
 
 def weight(spec: StepSpec) -> int:

@@ -1,4 +1,4 @@
-"""A directory tree twelve hundred levels deep in the place that PMIx has for a step ended the daemon
+"""A directory tree 1,200 levels deep in the place that PMIx has for a step ended the daemon
 (RecursionError in the removal), at each start again; one of a million files would have held it.
 """
 
