@@ -24,6 +24,8 @@ cdef class _Topology(_Rarities):
         """
         cdef Cluster* c = &self.c
         cdef Topo t
+        cdef int32_t* pick
+        cdef Entry* sort
         cdef int i, u, k, units, at
         cdef size_t m
         self._enter()
@@ -47,12 +49,21 @@ cdef class _Topology(_Rarities):
             raise ValueError(f"{max(level) + 1} levels of switches: more than {MAX_LEVELS}")
         if any([leaf >= level.count(0) for leaf in below]):
             raise ValueError(f"leaf {max(below)} is not one of the {level.count(0)}")
+        # Requests for nodes next to each other need their scratch without a network too.
+        pick = c.topo.pick
+        sort = c.topo.sort
+        c.topo.pick = NULL
+        c.topo.sort = NULL
         topo_free(&c.topo)
         c.version += 1
         c.avail_version += 1
         c.then_is = 0
         if units == 0:
+            c.topo.pick = pick
+            c.topo.sort = sort
             return
+        free(pick)
+        free(sort)
         memset(&t, 0, sizeof(Topo))
         m = <size_t>units + 1
         t.n_units = units

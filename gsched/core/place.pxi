@@ -107,7 +107,7 @@ cdef int fit_counts(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) no
     if end <= 0:
         return 1
     if c.book.on:
-        return fit_planned(c, s, r, i, end, mask, o) if c.book.any[i] else 1
+        return fit_planned(c, r, i, end, cpus, mem, mask, o) if c.book.any[i] else 1
     if c.con_head[i] < 0:
         return 1
     k = c.con_head[i]
@@ -146,9 +146,10 @@ cdef int fit_counts(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) no
     return 1
 
 
-cdef int fit_planned(Cluster* c, State* s, Req* r, int i, int64_t end, uint64_t mask,
-                     Fit* o) noexcept nogil:
-    """The same beside what the conservative plan keeps on node i until `end`."""
+cdef int fit_planned(Cluster* c, Req* r, int i, int64_t end, int64_t cpus, int64_t mem,
+                     uint64_t mask, Fit* o) noexcept nogil:
+    """The same of so much (what windows leave) beside what the conservative plan keeps on node i
+    until `end`."""
     cdef Seg sum_
     cdef int64_t t = o.t, g = o.g
     cdef int32_t row[EXTRAS]
@@ -164,8 +165,7 @@ cdef int fit_planned(Cluster* c, State* s, Req* r, int i, int64_t end, uint64_t 
         return sum_.planned == 0
     mask &= ~sum_.kept
     if (r.excl and sum_.jobs) or not fit_in(
-        c, r, i, imin(s.cpus[i], sum_.cpus), lmin(s.mem[i], sum_.mem), mask,
-        gs_pop(mask) if r.gpu else 0, o
+        c, r, i, lmin(cpus, sum_.cpus), lmin(mem, sum_.mem), mask, gs_pop(mask) if r.gpu else 0, o
     ):
         c.cut = 1
         return 0
