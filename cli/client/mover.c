@@ -474,7 +474,7 @@ static int64_t decide_salloc(int64_t now) {
         cancel_job(1);
     }
     /* The agent's last words, or nobody there to say them. */
-    if (ended || (!control && lost_since >= given_back_at && called))
+    if (ended || (!control && called && (revoked || lost_since >= given_back_at)))
         finish(hung_up ? 1 : shell_code());
     else if (now >= given_back_at + LOST_MS)
         cancel_job(shell_code());

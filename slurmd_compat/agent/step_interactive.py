@@ -208,6 +208,10 @@ class InteractiveJob:
         if not self.jobs.running:
             self._end(0, cause, now)
 
+    def forgotten(self) -> None:
+        """Nobody else knows the job any more; its client may still say that its shell has ended."""
+        self._over = True
+
     def _say_revoked(self, cause: str) -> None:
         self._revoked = True
         job = self.jobs.job.id

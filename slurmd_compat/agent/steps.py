@@ -225,7 +225,9 @@ class Steps:
             for lead in list(jobs.leads.values()):
                 jobs.drop(lead)
         self.shares.forget_job(key)
-        self._interactive.pop(key, None)
+        interactive = self._interactive.pop(key, None)
+        if interactive is not None:
+            interactive.forgotten()
         self.records.pop(key, None)
 
     def restore(
@@ -387,6 +389,8 @@ class Steps:
             return
         client, owner, jobs = found
         job = self._interactive.get(jobs.key) if jobs is not None else None
+        if job is None and isinstance(owner, InteractiveJob):
+            job = owner  # forgotten while the shell of its client goes on
         if job is not None and job.client is not client:
             job = None
         if isinstance(item, ClientLost):

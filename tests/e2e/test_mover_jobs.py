@@ -250,6 +250,28 @@ def test_a_revoked_allocation_leaves_the_shell_alone(start: Start) -> None:
     client.done(3)
 
 
+def test_a_revoked_allocation_whose_node_has_gone(start: Start) -> None:
+    """Nobody will call again to hear of the shell's end: it is not waited for."""
+    client = start(
+        name="salloc",
+        stdin=subprocess.PIPE,
+        plan={"mode": "salloc", "job": "9", "arg": ["sh", "-c", "read line; exit 3"]},
+    )
+    agent = client.agent()
+    agent.say("A", b"")
+    agent.say("e", b"salloc: Job allocation 9 has been revoked.\n")
+    agent.say("R")
+    heard(client.process.stderr, b"revoked.\n")
+    agent.close()
+    time.sleep(0.2)
+    begun = time.monotonic()
+    assert client.process.stdin is not None
+    client.process.stdin.write(b"go on\n")
+    client.process.stdin.flush()
+    client.done(3)
+    assert time.monotonic() - begun < 10  # it took 30 s
+
+
 @pytest.mark.parametrize(("asked", "number"), [("0", signal.SIGTERM), ("10", signal.SIGUSR1)])
 def test_kill_command(start: Start, asked: str, number: int) -> None:
     """-K: SIGTERM where nothing is said and there is no terminal (salloc's man page)."""
