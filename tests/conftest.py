@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Whoever runs the tests may have them outlive a terminal (nohup): what they start must not inherit
+# that, or a hangup would end none of it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def shared_folder() -> Path | None:
