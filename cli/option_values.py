@@ -52,6 +52,15 @@ def word(field: str) -> Setter:
     return set_word
 
 
+def of_srun(name: str) -> Setter:
+    """An option that means a step and never a job: refused with the way to say it."""
+
+    def refuse(options: Options, text: str, context: Context) -> None:
+        raise Refusal(f"--{name} is an option of srun: give it to each srun in the job")
+
+    return refuse
+
+
 def positive(field: str, name: str) -> Setter:
     """A whole number from 1 on; no units, as in Slurm."""
 

@@ -78,6 +78,13 @@ def _build() -> tuple[Option, ...]:
            effect=False),
         _o("container-id", r, v.ignore, "", "CONTAINER_ID", "id", "name of the container",
            effect=False),
+        *(
+            _o(f"container-{word}", r, v.of_srun(f"container-{word}"), "", "", metavar,
+               "an option of srun alone")
+            for word, metavar in (
+                ("image", "image"), ("mounts", "src:dst[:flags]"), ("workdir", "path")
+            )
+        ),
         _o("container-type", r, v.ignore, "", "", "type", "kind of container", effect=False),
         _o("contiguous", n, v.flag("contiguous"), "", "", "", "nodes that lie side by side"),
         _o("core-spec", r, v.positive("core_spec", "core-spec"), "S", "CORE_SPEC", "n",

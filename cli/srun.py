@@ -169,6 +169,8 @@ def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
         one.streams.stderr.write(NO_TERMINAL)
         for part in asked.components:
             part.pty = False
+    for part in asked.components:
+        _container(part, one)
     if options.no_allocate:
         if not options.nodelist:
             raise Refusal("must specify a node list with -Z, --no-allocate.")
@@ -194,6 +196,22 @@ def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
             part.nodelist = _listed(part.nodelist, one)
         if "/" in part.exclude:
             part.exclude = _listed(part.exclude, one)
+
+
+def _container(options: LaunchOptions, one: _Run) -> None:
+    """--container-image: the site says what enters an image, and nothing else runs in its place."""
+    if not options.container_image:
+        for word, value in (
+            ("mounts", options.container_mounts),
+            ("workdir", options.container_workdir),
+        ):
+            if value:
+                raise Refusal(f"--container-{word} needs --container-image")
+        return
+    if not one.reader.config().container_launcher:
+        raise Refusal("containers are not set up on this cluster: ContainerLauncher is not set")
+    if options.bcast is not None:
+        raise Refusal("--bcast does not go with --container-image")
 
 
 def _listed(name: str, one: _Run) -> str:

@@ -170,6 +170,9 @@ def step_spec(
     spec.quit_on_interrupt = options.quit_on_interrupt
     spec.disable_status = options.disable_status
     spec.container = options.container
+    spec.container_image = options.container_image
+    spec.container_mounts = ",".join(options.container_mounts)
+    spec.container_workdir = options.container_workdir
     spec.cpu_freq = options.cpu_freq
     spec.gpu_freq = options.gpu_freq
     return spec

@@ -15,7 +15,7 @@ from gsched.stepenv import step_environment
 from gsched.taskbind import gpu_bind_of
 from gsched.taskcpus import binds, parse_cpu_bind
 from gsched.wire.steps import LaunchStep
-from slurmd_compat import pmix
+from slurmd_compat import containers, pmix
 from slurmd_compat.binding import bits, list_text
 from slurmd_compat.launcher import Grant, LaunchError, site_hooks
 
@@ -61,7 +61,8 @@ def step_order(
     )
     masks = _masks(launch, config, node, grant)
     shared |= _packed(grant.variables | _bound(launch, config, masks))
-    items: Order = [("arg", arg) for arg in spec.argv]
+    containers.say(spec, shared)
+    items: Order = [("arg", arg) for arg in containers.entered(spec, config, spec.argv)]
     items += [
         ("uid", owner[0]),
         ("gid", owner[1]),
@@ -92,7 +93,7 @@ def step_order(
     items += [("cgroup_procs", path) for path in grant.cgroup_procs]
     items += [("cgroup_kill", path) for path in grant.cgroup_kill]
     items += [("env", name + b"=" + value) for name, value in shared.items()]
-    programs = _programs(launch)
+    programs = [containers.entered(spec, config, argv) for argv in _programs(launch)]
     for local, task in enumerate(share.tasks):
         items.append(("task", task))
         if programs:

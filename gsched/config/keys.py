@@ -210,6 +210,7 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "unkillablestepprogram": ("unkillable_step_program", _path),
     "unkillablesteptimeout": ("unkillable_step_timeout", _bounded(0, 65533)),
     # gsched's own
+    "containerlauncher": ("container_launcher", _path),
     "frontends": ("frontends", _bounded(0, 1024)),
     "frontendport": ("frontend_port", _bounded(0, 65535)),
     "nvmllibrary": ("nvml_library", _path),
@@ -237,6 +238,7 @@ SPECIAL = {"slurmctldhost", "controlmachine", "controladdr", "jobdefaults"}
 
 #: keys of our own: `scontrol show config` of Slurm does not have them
 OWN = {
+    "containerlauncher": "ContainerLauncher",
     "frontends": "Frontends",
     "frontendport": "FrontendPort",
     "nvmllibrary": "NvmlLibrary",

@@ -436,6 +436,7 @@ def config_rows(config: Config, dynamic: Mapping[str, str]) -> list[tuple[str, s
         elif name in dynamic:
             rows.append((name, dynamic[name]))
     own = {
+        "containerlauncher": config.container_launcher or NULL,
         "nvmllibrary": config.nvml_library or NULL,
         "nvmltopology": config.nvml_topology or NULL,
         "requeuefence": config.requeue_fence,

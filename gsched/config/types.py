@@ -331,6 +331,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     frontends: int = 0
     #: port of the controller's host for frontends of other hosts; 0: there are none
     frontend_port: int = 0
+    #: what enters the image of --container-image; "" there are no containers
+    container_launcher: str = ""
 
     # ---- the other lines and files
     #: name -> node, in the order of the file

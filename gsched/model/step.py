@@ -164,6 +164,10 @@ class StepSpec(msgspec.Struct, array_like=True, gc=False):
     parts: list[StepSpec] = []
     #: -E: SLURM_NNODES, SLURM_NTASKS and their like stay as they are in the client's environment
     preserve_env: bool = False
+    #: --container-image, -mounts and -workdir; no image: the tasks run on the node as it is
+    container_image: str = ""
+    container_mounts: str = ""
+    container_workdir: str = ""
 
     def of_part(self, index: int) -> StepSpec:
         """What is asked of one of several parts."""

@@ -21,7 +21,8 @@ MOST_CPUS = 1 << 20
 #: limits that the client has, "unlimited" included
 MOST_LIMIT = (1 << 64) - 1
 #: characters of a name, a path, an option: what Linux takes of a path. Longer may be only the
-#: words of the program (as much as all of them may be), the command line and a --multi-prog file
+#: words of the program (as much as all of them may be), the command line, a --multi-prog file and a
+#: list of mounts
 MOST_TEXT = 4096
 MOST_WORD = 2 << 20
 MOST_LINE = 1 << 20
@@ -33,7 +34,7 @@ MOST_WORDS = 1 << 20
 MOST_PARTS = 128
 
 _HOST = re.compile(r"[0-9A-Za-z_.:%-]{1,255}")
-_LONG = {"multi_prog": MOST_LINE, "submit_line": MOST_LINE}
+_LONG = {"multi_prog": MOST_LINE, "submit_line": MOST_LINE, "container_mounts": MOST_TOLD}
 _LEAST = {"relative": -1, "immediate": -1, "stdin_task": NO_TASK}
 _LEAST |= {"stdout_task": ALL_TASKS, "stderr_task": ALL_TASKS}
 _MOST = {"cpus_per_task": MOST_CPUS, "cpus_per_gpu": MOST_CPUS}

@@ -194,7 +194,10 @@ def test_show_config_as_the_reference_prints_it(shared: Path) -> None:
     dynamic = {"BOOT_TIME", "HASH_VAL", "NEXT_JOB_ID", "SLURM_CONF", "SLURM_VERSION"}
     rows = config_rows(config, {name: wanted[name] for name in dynamic})
     shown = {name: value.replace("/PEER_DIR", "PEER_DIR") for name, value in rows}
-    own = {"FrontendPort", "Frontends", "NvmlLibrary", "NvmlTopology", "RequeueFence"}
+    own = {
+        *("ContainerLauncher", "FrontendPort", "Frontends"),
+        *("NvmlLibrary", "NvmlTopology", "RequeueFence"),
+    }
     assert [name for name in shown if name not in own] == list(wanted)
     by_machine = {"SlurmUser", "PluginDir"}  # the uid of slurm; there are no plugins here
     differing = {
@@ -318,11 +321,12 @@ def test_a_file_that_includes_itself_ends() -> None:
 def test_gsched_keys() -> None:
     config = parse(
         "NvmlLibrary=/opt/fake/libnvidia-ml.so.1\nNvmlTopology=/opt/fake/%n.json\n"
-        "RequeueFence=PROOF\nFrontends=3\nNodeName=n"
+        "RequeueFence=PROOF\nFrontends=3\nContainerLauncher=/usr/local/sbin/enter-image\nNodeName=n"
     )
     assert config.nvml_library == "/opt/fake/libnvidia-ml.so.1"
     assert config.nodes["n"].expand(config.nvml_topology) == "/opt/fake/n.json"
     assert (config.requeue_fence, config.frontends) == ("proof", 3)
+    assert config.container_launcher == "/usr/local/sbin/enter-image"
 
 
 def test_percent_marks_of_paths() -> None:
@@ -386,6 +390,7 @@ def test_the_last_default_partition_counts() -> None:
         'Reason="open': 'slurm.conf:4: cannot understand "Reason="open"',
         "StateSaveLocation=state": 'slurm.conf:4: "state" is not a valid value for StateSaveLoc',
         "DefMemPerCPU=1\nDefMemPerNode=2": "slurm.conf:5: DefMemPerCPU and DefMemPerNode exclude",
+        "ContainerLauncher=enter": 'slurm.conf:4: "enter" is not a valid value for ContainerLau',
         "RequeueFence=hope": 'slurm.conf:4: "hope" is not a valid value for RequeueFence',
         "KillWait-=3": 'slurm.conf:4: "KillWait-=3": -= is not supported',
     }.items(),

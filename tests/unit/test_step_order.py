@@ -131,6 +131,21 @@ def test_programs_of_their_own() -> None:
         step_order(launch, where, CONFIG, "node1", Grant(), owner=(0, 0), groups="", rlimits=[])
 
 
+def test_programs_in_an_image() -> None:
+    extra = "ContainerLauncher=/usr/local/sbin/enter-image"
+    image = {"container_image": "/images/a b", "container_mounts": "/x:/y"}
+    items = order(extra=extra, **image)
+    assert of(items, "arg") == ["/usr/local/sbin/enter-image", "/images/a b", "--", "prog", "-x"]
+    said = {value for value in of(items, "env") if b"CONTAINER" in value}  # type: ignore[operator]
+    assert said == {b"SLURM_CONTAINER_IMAGE=/images/a b", b"SLURM_CONTAINER_MOUNTS=/x:/y"}
+    programs = {"multi_prog": "0-1 first\n* second %o\n", "argv": ["m.conf", "more"]}
+    items = order(1, extra=extra, ntasks=4, **image, **programs)
+    assert each_task(items, "targ") == [
+        ["/usr/local/sbin/enter-image", "/images/a b", "--", "second", offset, "more"]
+        for offset in ("2", "3")
+    ]
+
+
 def test_mpi() -> None:
     assert of(order(ntasks=4, mpi="pmi2"), "pmi") == [2]
     assert of(order(ntasks=4, mpi="pmi2"), "pmi_jobid") == ["291.5"]
