@@ -263,6 +263,8 @@ cdef class _Nodes(_Cluster):
         c.now.usable[i] = 1 if usable else 0
         if changed:
             c.version += 1
+            # Its line of time is that of the node it was, with GPUs that may be no more.
+            c.book.on = 0
             what = (
                 cls, layout, n_cpus, n_threads, dmap, n_sockets, n_cores, mem, every,
                 (<char*>parts)[:sizeof(parts)], (<char*>feats)[:sizeof(feats)],

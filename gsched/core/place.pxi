@@ -521,6 +521,9 @@ cdef int place(Cluster* c, State* s, Req* r, int64_t end) noexcept nogil:
     c.w_cut = 0
     c.n_out = 0
     filter_refresh(c, &c.filters[r.filter])
+    if policy_refresh(c, r):
+        s.failed = 1
+        return 0
     for k in range(r.n_must):
         c.mark[r.must[k]] = 1
     want = bounds(c, r, &lower, &upper)

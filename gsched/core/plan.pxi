@@ -252,6 +252,9 @@ cdef int64_t plan_search(Cluster* c, Req* r, int64_t duration, int first) noexce
     cdef int64_t last = b.now + (lmax(b.window, 2 * YEAR) if first else b.window)
     cdef int lower, upper, want, k, keep, tries = 0, ok
     filter_refresh(c, fl)
+    if policy_refresh(c, r):
+        c.then.failed = 1
+        return -1
     want = bounds(c, r, &lower, &upper)
     if lower > upper or lower > c.n:
         return -1

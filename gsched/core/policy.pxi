@@ -34,6 +34,15 @@ cdef void sizes_refresh(Cluster* c) noexcept nogil:
     c.sizes_version = c.version
 
 
+cdef inline int policy_refresh(Cluster* c, Req* r) noexcept nogil:
+    """What the policy of r goes by is as nodes and usual jobs are, also where no node has to be
+    liked more than another. 0, or -1 without memory."""
+    if r.policy == P_PACK:
+        return 0
+    sizes_refresh(c)
+    return work_masks(c)
+
+
 cdef inline int64_t coarse(Work* w, int64_t drop) noexcept nogil:
     """Whole hundredths of the logistic function of the drop in GPUs."""
     cdef int lo = 0, hi = LEVELS - 1, mid
@@ -211,10 +220,6 @@ cdef int walk_ranked(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, 
     cdef uint64_t x
     cdef int64_t v, best = NO_FIT, t = lmax(need_t, r.tmin), g = want_g if r.gpu else 0
     cdef int w, i, n = 0, keep
-    sizes_refresh(c)
-    if work_masks(c):
-        s.failed = 1
-        return 0
     # A gang may be looked for by its smallest part or as a whole: kept is the answer for one node.
     keep = s == &c.now and limit == 1 and scores_room(c, r)
     for w in range(c.words):

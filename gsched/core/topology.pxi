@@ -501,10 +501,6 @@ cdef int gang(Cluster* c, State* s, Req* r, int64_t end, int lower, int upper, i
         ok = walk(c, s, r, end, smallest_gpus(r), 0, 0, c.n - r.n_must)
         ok = side_by_side(&g, ok, want)
     else:
-        if r.policy:
-            sizes_refresh(c)
-            if work_masks(c):
-                s.failed = 1
         topo_ranks(c)
         ok = by_topology(&g, want)
     gang_close(&g)
