@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -207,10 +208,11 @@ def test_what_is_no_tree_is_refused(leaves: list[int], parents: list[int], what:
 
 
 @st.composite
-def trees(draw: st.DrawFn, nodes: int) -> dict[str, Any]:
+def trees(draw: st.DrawFn, nodes: int, blocks: bool | None = None) -> dict[str, Any]:
+    """Switches or blocks; `blocks` None: either."""
     n_leaves = draw(st.integers(1, 4))
     leaf = [draw(st.integers(-1 if draw(st.booleans()) else 0, n_leaves - 1)) for _ in range(nodes)]
-    if draw(st.integers(0, 2)) == 0:
+    if draw(st.integers(0, 2)) == 0 if blocks is None else blocks:
         pairs = (n_leaves + 1) // 2
         parents = [n_leaves + i // 2 for i in range(n_leaves)] + [n_leaves + pairs] * pairs + [-1]
         size = draw(st.integers(1, 3))
@@ -247,8 +249,22 @@ def requests(draw: st.DrawFn, nodes: int, *, joint: bool = True) -> dict[str, An
     return out
 
 
-def together(data: st.DataObject, both: common.Both, nodes: int) -> None:
-    tree = data.draw(trees(nodes))
+@st.composite
+def one_task_each(draw: st.DrawFn, nodes: int, *, joint: bool = True) -> dict[str, Any]:
+    """Tasks in all over blocks of several sizes: the greedy choice is not monotone in time (20
+    tasks fit on 16, 2, 1 and 1 CPUs, and not on 16, 2, 8 and 8), so a start may be foretold too
+    late."""
+    out = draw(requests(nodes, joint=joint))
+    if out["ntasks"] > 1 or out.get("gpus_total"):
+        kept = ("partition", "min_nodes", "max_nodes", "contiguous", "spread", "segment")
+        return {name: out[name] for name in kept if name in out} | {"gpus_per_node": 1}
+    return out
+
+
+def together(
+    data: st.DataObject, both: common.Both, nodes: int, blocks: bool | None = None
+) -> None:
+    tree = data.draw(trees(nodes, blocks))
     leaves, parents = tree.pop("leaves"), tree.pop("parents")
     for core in both:
         core.set_topology(leaves, parents, **tree)
@@ -285,10 +301,26 @@ def test_placements_and_refusals_are_the_same(data: st.DataObject) -> None:
 @settings(common.SLOW, max_examples=100)
 @given(st.data())
 def test_passes_are_the_same(data: st.DataObject) -> None:
-    common.passes(data, conservative=False, requests=requests, prepare=together)
+    switches = functools.partial(together, blocks=False)
+    common.passes(data, conservative=False, requests=requests, prepare=switches)
+
+
+@settings(common.SLOW, max_examples=50)
+@given(st.data())
+def test_passes_in_blocks_are_the_same(data: st.DataObject) -> None:
+    blocks = functools.partial(together, blocks=True)
+    common.passes(data, conservative=False, requests=one_task_each, prepare=blocks)
 
 
 @settings(common.SLOW, max_examples=40)
 @given(st.data())
 def test_conservative_plans_are_the_same(data: st.DataObject) -> None:
-    common.passes(data, conservative=True, requests=requests, prepare=together)
+    switches = functools.partial(together, blocks=False)
+    common.passes(data, conservative=True, requests=requests, prepare=switches)
+
+
+@settings(common.SLOW, max_examples=20)
+@given(st.data())
+def test_conservative_plans_in_blocks_are_the_same(data: st.DataObject) -> None:
+    blocks = functools.partial(together, blocks=True)
+    common.passes(data, conservative=True, requests=one_task_each, prepare=blocks)
