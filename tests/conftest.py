@@ -11,9 +11,12 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Whoever runs the tests may have them outlive a terminal (nohup): what they start must not inherit
-# that, or a hangup would end none of it.
+# Whoever runs the tests may have them outlive a terminal (nohup) or in the background of a shell:
+# what they start must not inherit that such signals are ignored.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def shared_folder() -> Path | None:
