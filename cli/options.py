@@ -82,10 +82,12 @@ def _build() -> tuple[Option, ...]:
             _o(f"container-{word}", r, v.of_srun(f"container-{word}"), "", "", metavar,
                "an option of srun alone")
             for word, metavar in (
-                ("image", "image"), ("mounts", "src:dst[:flags]"), ("workdir", "path")
+                ("image", "image"), ("mounts", "src:dst[:flags]")
             )
         ),
         _o("container-type", r, v.ignore, "", "", "type", "kind of container", effect=False),
+        _o("container-workdir", r, v.of_srun("container-workdir"), "", "", "path",
+           "an option of srun alone"),
         _o("contiguous", n, v.flag("contiguous"), "", "", "", "nodes that lie side by side"),
         _o("core-spec", r, v.positive("core_spec", "core-spec"), "S", "CORE_SPEC", "n",
            "cores left to the system"),
