@@ -29,8 +29,8 @@ test: $(VENV)/.tested
 sanitize: $(VENV)/.tested
 	$(PIP) install -q 'Cython>=3.1'
 	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-core.sh $(ARGS)
-	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-stepd.sh $(ARGS)
-	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-client.sh $(ARGS)
+	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-program.sh stepd $(ARGS)
+	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-program.sh client $(ARGS)
 
 bench: $(VENV)/.tested
 	$(BIN)/python bench/run_all.py $(ARGS)

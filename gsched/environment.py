@@ -12,7 +12,7 @@ from itertools import pairwise
 from gsched import topology
 from gsched.config import Config
 from gsched.hostlist import compress
-from gsched.model import Job, NodeAlloc
+from gsched.model import Job, NodeAlloc, Shape
 
 #: a job without a limit "ends" after a year, as in Slurm
 YEAR_S = 365 * 86400
@@ -190,18 +190,21 @@ def _tasks(job: Job) -> dict[str, str]:
         # Nothing said: as many as there are CPUs for.
         each = max(1, shape.cpus_per_task)
         result["SLURM_TASKS_PER_NODE"] = repeats(max(1, part.cpus // each) for part in job.alloc)
-    for name, value in (
-        ("SLURM_NTASKS_PER_NODE", shape.ntasks_per_node),
-        ("SLURM_NTASKS_PER_SOCKET", shape.ntasks_per_socket),
-        ("SLURM_NTASKS_PER_CORE", shape.ntasks_per_core),
-        ("SLURM_NTASKS_PER_GPU", shape.ntasks_per_gpu),
-        ("SLURM_THREADS_PER_CORE", shape.threads_per_core),
-        ("SLURM_CPUS_PER_GPU", shape.cpus_per_gpu),
-        ("SLURM_CPUS_PER_TASK", shape.cpus_per_task if shape.cpus_per_task_set else 0),
-    ):
-        if value:
-            result[name] = str(value)
-    return result
+    return result | ratios(shape)
+
+
+def ratios(shape: Shape) -> dict[str, str]:
+    """What was said of tasks, CPUs and threads for each of something."""
+    said = {
+        "SLURM_NTASKS_PER_NODE": shape.ntasks_per_node,
+        "SLURM_NTASKS_PER_SOCKET": shape.ntasks_per_socket,
+        "SLURM_NTASKS_PER_CORE": shape.ntasks_per_core,
+        "SLURM_NTASKS_PER_GPU": shape.ntasks_per_gpu,
+        "SLURM_THREADS_PER_CORE": shape.threads_per_core,
+        "SLURM_CPUS_PER_GPU": shape.cpus_per_gpu,
+        "SLURM_CPUS_PER_TASK": shape.cpus_per_task if shape.cpus_per_task_set else 0,
+    }
+    return {name: str(value) for name, value in said.items() if value}
 
 
 def _memory(job: Job, config: Config) -> dict[str, str]:

@@ -17,6 +17,7 @@ from gsched.environment import (
     exported,
     gpus_asked,
     parse,
+    ratios,
     repeats,
     sluid,
     usable_cpus,
@@ -315,18 +316,9 @@ def _salloc(job: Job, config: Config) -> dict[str, str]:
         "SLURM_CPU_FREQ_REQ": spec.cpu_freq.capitalize(),
     }
     found |= {name: text for name, text in texts.items() if text}
-    for name, value in (
-        ("SLURM_NTASKS_PER_NODE", shape.ntasks_per_node),
-        ("SLURM_NTASKS_PER_SOCKET", shape.ntasks_per_socket),
-        ("SLURM_NTASKS_PER_CORE", shape.ntasks_per_core),
-        ("SLURM_NTASKS_PER_GPU", shape.ntasks_per_gpu),
-        ("SLURM_THREADS_PER_CORE", shape.threads_per_core),
-        ("SLURM_CPUS_PER_GPU", shape.cpus_per_gpu),
-        ("SLURM_CPUS_PER_TASK", shape.cpus_per_task if shape.cpus_per_task_set else 0),
-        ("SLURM_OVERCOMMIT", int(shape.overcommit)),
-    ):
-        if value:
-            found[name] = str(value)
+    found |= ratios(shape)
+    if shape.overcommit:
+        found["SLURM_OVERCOMMIT"] = "1"
     found |= _memory_asked(job, config)
     if spec.distribution:
         how = parse_distribution(spec.distribution)

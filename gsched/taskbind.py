@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
+from gsched.bits import bits
 from gsched.config import Config
 from gsched.cpuset import parse_cpu_list
 from gsched.model import NodeAlloc
@@ -18,11 +19,6 @@ from gsched.model.step import StepSpec
 
 #: repetitions in a map are cut here: no node has more tasks
 _MAX_REPEAT = 4096
-
-
-def bits(bitmap: int) -> list[int]:
-    """The numbers of the set bits: 0b1011 -> [0, 1, 3]."""
-    return [bit for bit in range(bitmap.bit_length()) if bitmap >> bit & 1]
 
 
 def lowest(bitmap: int, count: int) -> int:

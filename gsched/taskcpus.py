@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from gsched.bits import bits
 from gsched.config import Config
 from gsched.cpuset import format_cpu_list
 from gsched.distribution import Distribution
 from gsched.model import NodeAlloc
 from gsched.model.step import StepSpec
-from gsched.taskbind import bits, repeated
+from gsched.taskbind import repeated
 
 _UNITS = {
     "s": "sockets",

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from gsched.bits import bits
 from gsched.model import Gpu
 
 #: NVIDIA's character devices: /dev/nvidiaN is 195:N. The control device (195:255) and nvidia-uvm
@@ -20,16 +21,6 @@ ENVIRONMENT_FLAGS = {
     "intel_gpu_env": "ZE_AFFINITY_MASK",
     "opencl_env": "GPU_DEVICE_ORDINAL",
 }
-
-
-def bits(bitmap: int) -> list[int]:
-    """The numbers of the set bits: 0b1011 -> [0, 1, 3]."""
-    out = []
-    while bitmap:
-        low = bitmap & -bitmap
-        out.append(low.bit_length() - 1)
-        bitmap ^= low
-    return out
 
 
 def list_text(numbers: Iterable[int]) -> str:

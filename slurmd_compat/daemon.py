@@ -69,7 +69,7 @@ from slurmd_compat.leftovers import end_unknown
 from slurmd_compat.links import is_alive
 from slurmd_compat.removal import remove_later, sweep
 from slurmd_compat.scripts import Scripts
-from slurmd_compat.step_service import StepService
+from slurmd_compat.step_service import StepService, now_ms
 
 #: of hooks that are no attempt's
 NO_KEY = Key(0, 0, "")
@@ -86,11 +86,6 @@ FETCH_MS = 5000
 BATCH = 64
 #: ms for which load and free memory are good
 LOAD_MS = 5000
-
-
-def now_ms() -> int:
-    """Monotonic ms of this boot."""
-    return time.monotonic_ns() // 1_000_000
 
 
 class Daemon:
@@ -330,7 +325,7 @@ class Daemon:
         if _readable(self._dealer) or _readable(self._monitor):
             return 0
         at = self.agent.wake_at()
-        marks = (self.hooks.deadline(), self.scripts.deadline(), self.steps.deadline())
+        marks = (self.hooks.deadline(), self.scripts.vigil.deadline(), self.steps.deadline())
         for mark in (*marks, self.checks.deadline()):
             if mark is not None:
                 at = min(at, mark)
@@ -351,7 +346,7 @@ class Daemon:
         deadline = self.hooks.deadline()
         if deadline is not None and now >= deadline:
             self.hooks.on_time(now)
-        self.scripts.on_time(now)
+        self.scripts.vigil.on_time(now)
         self.steps.on_time(now)
         self.checks.on_time(now)
 

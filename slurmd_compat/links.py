@@ -34,6 +34,16 @@ class Link:
     changed: list[int] = field(default_factory=list)
 
 
+def link_to_none(key: Any, left: Status) -> Link:
+    """In the place of a connection where a supervisor is gone: what it left is its last word."""
+    link = Link(key, _NO_SOCKET)
+    link.status = left
+    return link
+
+
+_NO_SOCKET: Any = None
+
+
 class Links:
     """Those of one kind of step. `tell(link)` is called when a supervisor has said something,
     `gone(link)` when a link has ended; the caller's poll calls back through `watch`."""

@@ -28,7 +28,8 @@ from slurmd_compat.agent import (
 )
 from slurmd_compat.grants import Grants
 from slurmd_compat.launcher import Launcher, LaunchError, kill_strays, kill_word
-from slurmd_compat.links import ADOPT_MS, ADOPT_TRIES, Link, Links, is_alive
+from slurmd_compat.links import ADOPT_TRIES, Link, Links, link_to_none
+from slurmd_compat.vigil import Vigil
 
 
 class Scripts:
@@ -57,12 +58,9 @@ class Scripts:
         self._feed = feed
         self._find = find
         self._linger = linger
-        self._clock = clock
         self._log = log
-        #: key -> (when to look again, looks left)
-        self._waiting: dict[Key, tuple[int, int]] = {}
-        #: key -> when a kill that has not worked is worth a word
-        self._kill_at: dict[Key, int] = {}
+        grace_s = config.kill_wait + config.unkillable_step_timeout
+        self.vigil = Vigil(self.links, grace_s, clock, self._adopt, self._stuck)
 
     # -- actions
 
@@ -80,12 +78,7 @@ class Scripts:
 
     def kill(self, action: KillStep) -> None:
         self.links.say(action.key, f"kill {kill_word(action.cause)}")
-        self._patience(action.key)
-
-    def _patience(self, key: Key) -> None:
-        """From now on it has to end."""
-        grace = self.config.kill_wait + self.config.unkillable_step_timeout
-        self._kill_at.setdefault(key, self._clock() + 1000 * grace)
+        self.vigil.must_end(action.key)
 
     def signal(self, action: SignalStep) -> None:
         if action.target == "steps":
@@ -101,31 +94,13 @@ class Scripts:
 
     def clean_up(self, action: CleanUp) -> None:
         self.links.drop(action.key)
-        self._waiting.pop(action.key, None)
-        self._kill_at.pop(action.key, None)
+        self.vigil.forget(action.key)
 
-    # -- time
-
-    def deadline(self) -> int | None:
-        """Monotonic ms at which `on_time` has something to do."""
-        marks = [*(when for when, _ in self._waiting.values()), *self._kill_at.values()]
-        return min(marks, default=None)
-
-    def on_time(self, now: int) -> None:
-        if self.links.zombies:
-            self.links.reap()
-        for key, (when, left) in list(self._waiting.items()):
-            if now >= when:
-                del self._waiting[key]
-                self._adopt(key, left - 1)
-        for key, when in list(self._kill_at.items()):
-            if now >= when:
-                del self._kill_at[key]
-                link = self.links.held.get(key)
-                if link is not None and not link.status.released:
-                    pid = link.status.pid
-                    evidence = self.grants.evidence(key, BATCH_STEP, [pid] if pid else [])
-                    self._feed(Unkillable(key, evidence))
+    def _stuck(self, link: Link) -> None:
+        """Its processes are left long after they had to end."""
+        pid = link.status.pid
+        evidence = self.grants.evidence(link.key, BATCH_STEP, [pid] if pid else [])
+        self._feed(Unkillable(link.key, evidence))
 
     # -- what they say
 
@@ -157,7 +132,7 @@ class Scripts:
                 )
                 self._linger(True)
         if status.wstatus is not None and not status.released:
-            self._patience(key)
+            self.vigil.must_end(key)
         if status.released:
             self._linger(False)
             self._feed(Released(key))
@@ -186,12 +161,9 @@ class Scripts:
         if left is None:
             self._feed(Absent(key))
             return
-        if not left.released and tries > 0 and is_alive(left.stepd_pid):
-            self._waiting[key] = (self._clock() + ADOPT_MS, tries)
+        if self.vigil.awaits(key, left, tries):
             return
-        dead = Link(key, _NO_SOCKET)
-        dead.status = left
-        self._tell(dead)
+        self._tell(link_to_none(key, left))
         if not left.released:
             self._lost(record)
 
@@ -204,6 +176,3 @@ class Scripts:
             + (f"; {killed} processes were killed" if killed else "")
         )
         self._feed(Lost(record.key))
-
-
-_NO_SOCKET: Any = None

@@ -72,6 +72,7 @@ from slurmd_compat.step_stat import Looked, StepStats
 
 
 def now_ms() -> int:
+    """Monotonic ms of this boot."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -156,11 +157,11 @@ class StepService:
 
     def deadline(self) -> int | None:
         """Monotonic ms at which `on_time` has something to do."""
-        marks = (self.shares.deadline(), self._calls.deadline(), self._stats.deadline())
+        marks = (self.shares.vigil.deadline(), self._calls.deadline(), self._stats.deadline())
         return min((mark for mark in marks if mark is not None), default=None)
 
     def on_time(self, now: int) -> None:
-        self.shares.on_time(now)
+        self.shares.vigil.on_time(now)
         self._calls.on_time(now)
         self._socket.on_time()
         self._stats.on_time(now)

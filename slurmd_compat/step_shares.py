@@ -33,10 +33,11 @@ from slurmd_compat.agent.step_words import (
 )
 from slurmd_compat.grants import Grants
 from slurmd_compat.launcher import Launcher, LaunchError, join, kill_strays, kill_word, start
-from slurmd_compat.links import ADOPT_MS, ADOPT_TRIES, Link, Links, is_alive
+from slurmd_compat.links import ADOPT_TRIES, Link, Links, link_to_none
 from slurmd_compat.removal import remove_later
 from slurmd_compat.step_socket import Loop
 from slurmd_compat.stepd import encode_spec, read_status
+from slurmd_compat.vigil import Vigil
 
 
 class ShareSupervisors:
@@ -61,12 +62,11 @@ class ShareSupervisors:
         self.links = Links(loop.watch, loop.unwatch, self._tell, self._gone, log)
         self._feed: Callable[[StepInput | Unkillable], None] = feed
         self._find = find
-        self._clock = clock
         self._log = log
         self._launches: dict[StepKey, LaunchStep] = {}
-        self._waiting: dict[StepKey, tuple[int, int]] = {}
         self._kills: dict[StepKey, str] = {}
-        self._kill_at: dict[StepKey, int] = {}
+        grace_s = config.kill_wait + config.unkillable_step_timeout
+        self.vigil = Vigil(self.links, grace_s, clock, self._adopt, self._stuck)
 
     def directory(self, key: StepKey) -> Path:
         """Its directory; step.batch and the like do not occur."""
@@ -134,12 +134,7 @@ class ShareSupervisors:
         cause = action.cause if action.cause == "task_failure" else kill_word(action.cause)
         self._kills[action.key] = f"{word} {cause}"
         self.links.say(action.key, self._kills[action.key])
-        self._patience(action.key)
-
-    def _patience(self, key: StepKey) -> None:
-        """From now on it has to end."""
-        grace = self._config.kill_wait + self._config.unkillable_step_timeout
-        self._kill_at.setdefault(key, self._clock() + 1000 * grace)
+        self.vigil.must_end(action.key)
 
     def signal(self, action: SignalShare) -> None:
         self.links.say(action.key, f"signal {action.signum} all")
@@ -148,36 +143,22 @@ class ShareSupervisors:
         key = action.key
         self.links.drop(key)
         self._launches.pop(key, None)
-        self._waiting.pop(key, None)
         self._kills.pop(key, None)
-        self._kill_at.pop(key, None)
+        self.vigil.forget(key)
         self._remove(key)
 
     def _remove(self, key: StepKey) -> None:
         self._grants.release_step(key.job, key.step)
         remove_later(self.directory(key), self._launcher.spool)
 
-    # -- time
+    def _stuck(self, link: Link) -> None:
+        """Its processes are left long after they had to end."""
+        key = link.key
+        pids = [task.pid for task in link.status.tasks.values() if task.pid]
+        evidence = self._grants.evidence(key.job, key.step, pids)
+        self._feed(Unkillable(key.job, evidence, key.step))
 
-    def deadline(self) -> int | None:
-        marks = [*(when for when, _ in self._waiting.values()), *self._kill_at.values()]
-        return min(marks, default=None)
-
-    def on_time(self, now: int) -> None:
-        if self.links.zombies:
-            self.links.reap()
-        for key, (when, left) in list(self._waiting.items()):
-            if now >= when:
-                del self._waiting[key]
-                self._adopt(key, left - 1)
-        for key, when in list(self._kill_at.items()):
-            if now >= when:
-                del self._kill_at[key]
-                link = self.links.held.get(key)
-                if link is not None and not link.status.released:
-                    pids = [task.pid for task in link.status.tasks.values() if task.pid]
-                    evidence = self._grants.evidence(key.job, key.step, pids)
-                    self._feed(Unkillable(key.job, evidence, key.step))
+    # -- what may be asked
 
     def launched(self, job: Key) -> list[tuple[StepKey, LaunchStep]]:
         """The shares of an attempt here."""
@@ -217,7 +198,7 @@ class ShareSupervisors:
                     )
                 )
         if status.wstatus is not None and not status.released:
-            self._patience(key)
+            self.vigil.must_end(key)
         if status.released:
             if setup:
                 self._feed(ShareFailed(key, setup))
@@ -253,11 +234,9 @@ class ShareSupervisors:
         if left is None:
             self._feed(ShareAbsent(key))
             return
-        if not left.released and tries > 0 and is_alive(left.stepd_pid):
-            self._waiting[key] = (self._clock() + ADOPT_MS, tries)
+        if self.vigil.awaits(key, left, tries):
             return
-        dead = Link(key, _NO_SOCKET)
-        dead.status = left
+        dead = link_to_none(key, left)
         dead.told_started = True
         for number, task in left.tasks.items():
             self._feed(TaskStarted(key, number))
@@ -313,6 +292,3 @@ def _setup(failed: tuple[int, str] | None) -> str:
     if what in ("open", "io"):
         return NO_IO
     return (why or "could not be launched") if what == "setup" else ""
-
-
-_NO_SOCKET: Any = None

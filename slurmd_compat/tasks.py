@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from gsched import patterns
+from gsched.bits import bits
 from gsched.config import Config
 from gsched.cpuset import format_cpu_list, parse_cpu_list
 from gsched.model import Job, StepNode
@@ -16,7 +17,7 @@ from gsched.taskbind import gpu_bind_of
 from gsched.taskcpus import binds, parse_cpu_bind
 from gsched.wire.steps import LaunchStep
 from slurmd_compat import containers, pmix
-from slurmd_compat.binding import bits, list_text
+from slurmd_compat.binding import list_text
 from slurmd_compat.launcher import Grant, LaunchError, site_hooks
 
 #: --mpi types that the supervisor serves itself

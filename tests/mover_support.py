@@ -18,7 +18,7 @@ from typing import IO
 import pytest
 
 SOURCES = Path(__file__).resolve().parents[1] / "cli" / "client"
-#: more flags for the compiler (tools/sanitize-client.sh)
+#: more flags for the compiler (tools/sanitize-program.sh client)
 FLAGS = os.environ.get("GSCHED_CLIENT_CFLAGS", "").split()
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 SECRET = bytes(range(100, 132))

@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from node_support import NodeUnderTest
+
+from gsched.model import Phase
 from gsched.model.step import Callback, StepSpec
 from gsched.wire.framing import recv_frame, send_frame
 from gsched.wire.messages import decode, encode
@@ -139,3 +142,21 @@ def create(path: str, listener: Listener, job_id: int, argv: list[str], **fields
     spec = StepSpec(job_id, name=argv[0].rpartition("/")[2], argv=argv, **fields)
     environment = f"PATH={os.environ['PATH']}".encode()
     return ask(path, CreateStep(os.urandom(8), spec, listener.callback, environment))
+
+
+def socket_of(node: NodeUnderTest) -> str:
+    """Where the node takes requests about steps."""
+    return str(node.dir / "run" / "slurmd.node1.sock")
+
+
+def a_job(node: NodeUnderTest, job_id: int, **fields: object) -> None:
+    """A job that lasts, for steps to run in."""
+    node.run(job_id, "#!/bin/sh\nsleep 60\n", **fields)
+    node.phase(job_id, Phase.RUNNING)
+
+
+def finished(node: NodeUnderTest, client: Listener) -> int:
+    """The exit code that the client is told."""
+    wait_for(f"an exit code; {client.heard}", lambda: node.pump(1) or client.code is not None)
+    assert client.code is not None
+    return client.code

@@ -61,26 +61,29 @@ int waiting_fd(void) {
     return answer;
 }
 
+/* Starts squeue; what it says comes through `answer`. */
+static bool ask(const char *const words[]) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return false;
+    used = 0;
+    asked = command_start("squeue", words, ends[1]);
+    close(ends[1]);
+    answer = ends[0];
+    if (asked <= 0)
+        forget_answer();
+    return asked > 0;
+}
+
 int64_t waiting_turn(int64_t now) {
     if (!active)
         return -1;
     if (now < next || asked > 0)
         return next > now ? next : now + SECOND_MS;
     const char *const words[] = {"-h", "-t", "all", "-o", "%T", "-j", plan.job, NULL};
-    int ends[2];
     next = now + delay;
     delay = 2 * delay < LAST_MS ? 2 * delay : LAST_MS;
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return next;
-    used = 0;
-    asked = command_start("squeue", words, ends[1]);
-    close(ends[1]);
-    if (asked > 0) {
-        answer = ends[0];
-    } else {
-        asked = 0;
-        close(ends[0]);
-    }
+    ask(words);
     return next;
 }
 
@@ -151,14 +154,10 @@ void waiting_read(void) {
 /* One look at the queue: 1 the job is in it, 0 it is not, -1 nobody has said by then. */
 static int listed(int64_t until) {
     const char *const words[] = {"-h", "-o", "%T", "-j", plan.job, NULL};
-    int ends[2], found = -1;
-    if (pipe2(ends, O_CLOEXEC) != 0)
+    int found = -1;
+    if (!ask(words))
         return -1;
-    used = 0;
-    asked = command_start("squeue", words, ends[1]);
-    close(ends[1]);
-    answer = ends[0];
-    while (asked > 0) {
+    for (;;) {
         struct pollfd there = {.fd = answer, .events = POLLIN};
         int64_t left = until - now_ms();
         if (left <= 0 || poll(&there, 1, (int)left) <= 0)

@@ -95,18 +95,8 @@ class ControllerSockets:
 
     def bind_nodes(self, address: str, port: int, pair: KeyPair) -> int:
         """Listens on tcp for nodes and remote frontends, with CURVE; returns the port (0: any)."""
-        sock = self._nodes
-        sock.set(zmq.CURVE_SERVER, 1)
-        sock.set(zmq.CURVE_PUBLICKEY, pair.public)
-        sock.set(zmq.CURVE_SECRETKEY, pair.secret)
-        sock.set(zmq.IPV6, 1 if ":" in address else 0)
-        _keep_alive(sock)
-        sock.set(zmq.HANDSHAKE_IVL, 10_000)
-        try:
-            sock.bind(f"tcp://{_host(address)}:{port or '*'}")
-        except zmq.ZMQError as error:
-            raise BindFailed(f"cannot listen on {address}:{port}: {error.strerror}") from None
-        return int(bytes(sock.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").rsplit(b":", 1)[1])
+        _listen_curve(self._nodes, address, port, pair)
+        return int(bytes(self._nodes.get(zmq.LAST_ENDPOINT)).rstrip(b"\0").rsplit(b":", 1)[1])
 
     @property
     def handshakes(self) -> zmq.Socket[bytes]:
@@ -214,6 +204,12 @@ def listen_frontends(
     sock.set(zmq.RCVHWM, 0)
     sock.set(zmq.SNDHWM, 0)
     sock.set(zmq.ROUTER_MANDATORY, 1)
+    _listen_curve(sock, address, port, pair)
+    return sock, zap
+
+
+def _listen_curve(sock: zmq.Socket[bytes], address: str, port: int, pair: KeyPair) -> None:
+    """Listens on tcp (port 0: any) for those whose keys are admitted. Raises BindFailed."""
     sock.set(zmq.CURVE_SERVER, 1)
     sock.set(zmq.CURVE_PUBLICKEY, pair.public)
     sock.set(zmq.CURVE_SECRETKEY, pair.secret)
@@ -221,10 +217,9 @@ def listen_frontends(
     _keep_alive(sock)
     sock.set(zmq.HANDSHAKE_IVL, 10_000)
     try:
-        sock.bind(f"tcp://{_host(address)}:{port}")
+        sock.bind(f"tcp://{_host(address)}:{port or '*'}")
     except zmq.ZMQError as error:
         raise BindFailed(f"cannot listen on {address}:{port}: {error.strerror}") from None
-    return sock, zap
 
 
 def readable(sock: zmq.Socket[bytes]) -> bool:

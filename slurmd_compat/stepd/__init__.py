@@ -39,11 +39,12 @@ def encode_spec(records: Iterable[tuple[str, str | bytes | int]]) -> bytes:
 
 @dataclass(slots=True)
 class TaskStatus:
-    """What has become of one task of a step."""
+    """What has become of one task of a step, or of a batch script."""
 
-    #: its process
+    #: its process; 0 before it was started
     pid: int = 0
-    #: wait status; None while it (or its epilog) runs
+    #: wait status; None while it (or its epilog) runs. 53 (ExitCode 0:53): its files could not be
+    #: opened
     wstatus: int | None = None
     #: none, timeout, killed or oom
     cause: str = "none"
@@ -52,27 +53,25 @@ class TaskStatus:
     max_rss_kb: int = 0
     elapsed_ms: int = 0
 
+    def end(self, words: list[str]) -> None:
+        """WSTATUS CAUSE UTIME_US STIME_US MAXRSS_KB ELAPSED_MS. Raises ValueError."""
+        wstatus, cause, *others = words
+        numbers = [int(word) for word in (wstatus, *others)]
+        self.wstatus, self.user_us, self.system_us, self.max_rss_kb, self.elapsed_ms = numbers
+        self.cause = cause
+
 
 @dataclass(slots=True)
-class Status:
-    """What a supervisor has recorded (its status file, or the lines of `watch` taken together)."""
+class Status(TaskStatus):
+    """What a supervisor has recorded (its status file, or the lines of `watch` taken together). Of
+    a step of tasks the inherited fields say what they come to together."""
 
     #: pid of the supervisor itself; 0 unknown
     stepd_pid: int = 0
     #: starting, running, ending or released
     state: str = ""
-    #: pid of the batch process; 0 before it was started
-    pid: int = 0
     #: errno and text ("open: ...", "exec: ...", "setup: ..."); None: it could start
     failed: tuple[int, str] | None = None
-    #: wait status; None while it runs. 53 (ExitCode 0:53): its files could not be opened
-    wstatus: int | None = None
-    #: none, timeout, killed or oom
-    cause: str = "none"
-    user_us: int = 0
-    system_us: int = 0
-    max_rss_kb: int = 0
-    elapsed_ms: int = 0
     released: bool = False
     #: by global task id; empty for a batch step
     tasks: dict[int, TaskStatus] = field(default_factory=dict)
@@ -92,11 +91,7 @@ class Status:
                     number, _, text = rest.partition(" ")
                     self.failed = (int(number), text)
                 case "ended":
-                    wstatus, cause, user, system, rss, elapsed = rest.split()
-                    numbers = [int(part) for part in (wstatus, user, system, rss, elapsed)]
-                    self.cause = cause
-                    self.wstatus, self.user_us, self.system_us = numbers[:3]
-                    self.max_rss_kb, self.elapsed_ms = numbers[3:]
+                    self.end(rest.split())
                 case "released":
                     self.released = True
                 case "task":
@@ -113,10 +108,7 @@ class Status:
         if word == "started":
             task.pid = int(values[0])
         elif word == "ended":
-            wstatus, cause, *others = values
-            numbers = [int(value) for value in (wstatus, *others)]
-            task.wstatus, task.user_us, task.system_us, task.max_rss_kb, task.elapsed_ms = numbers
-            task.cause = cause
+            task.end(values)
         else:
             raise ValueError(word)
 

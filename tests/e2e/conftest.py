@@ -35,7 +35,7 @@ def other_user() -> str:
 
 @pytest.fixture(scope="session")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The supervisor; GSCHED_STEPD_CFLAGS: with these flags (tools/sanitize-stepd.sh)."""
+    """The supervisor; GSCHED_STEPD_CFLAGS: with these flags (tools/sanitize-program.sh stepd)."""
     flags = os.environ.get("GSCHED_STEPD_CFLAGS", "").split()
     return build(tmp_path_factory.mktemp("stepd") / "stepd", *flags)
 

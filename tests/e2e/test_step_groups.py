@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from node_support import NodeUnderTest
-from step_support import Listener, create, wait_for
+from step_support import Listener, a_job, create, finished, socket_of, wait_for
 
 from gsched.model import Phase
 from gsched.model.step import StepState
@@ -36,21 +36,6 @@ def client() -> Iterator[Listener]:
     made = Listener()
     yield made
     made.close()
-
-
-def socket_of(node: NodeUnderTest) -> str:
-    return str(node.dir / "run" / "slurmd.node1.sock")
-
-
-def a_job(node: NodeUnderTest, job_id: int, **fields: object) -> None:
-    node.run(job_id, "#!/bin/sh\nsleep 60\n", **fields)
-    node.phase(job_id, Phase.RUNNING)
-
-
-def finished(node: NodeUnderTest, client: Listener) -> int:
-    wait_for(f"an exit code; {client.heard}", lambda: node.pump(1) or client.code is not None)
-    assert client.code is not None
-    return client.code
 
 
 def needs(node: NodeUnderTest, sentence: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from node_support import NodeUnderTest
-from step_support import Listener, ask, create, wait_for
+from step_support import Listener, a_job, ask, create, finished, socket_of, wait_for
 
 from gsched.model import Phase
 from gsched.model.step import BATCH_STEP, StepState
@@ -30,21 +30,6 @@ def client() -> Iterator[Listener]:
     made = Listener()
     yield made
     made.close()
-
-
-def socket_of(node: NodeUnderTest) -> str:
-    return str(node.dir / "run" / "slurmd.node1.sock")
-
-
-def a_job(node: NodeUnderTest, job_id: int, **fields: object) -> None:
-    node.run(job_id, "#!/bin/sh\nsleep 60\n", **fields)
-    node.phase(job_id, Phase.RUNNING)
-
-
-def finished(node: NodeUnderTest, client: Listener) -> int:
-    wait_for(f"an exit code; {client.heard}", lambda: node.pump(1) or client.code is not None)
-    assert client.code is not None
-    return client.code
 
 
 def test_two_tasks_say_who_they_are(node: NodeUnderTest, client: Listener) -> None:

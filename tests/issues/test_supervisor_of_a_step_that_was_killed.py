@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 from node_support import NodeUnderTest
-from step_support import Listener, create, wait_for
+from step_support import Listener, a_job, create, socket_of, wait_for
 
 from gsched.model import Phase
 from gsched.wire.messages import Kill
@@ -36,11 +36,9 @@ def test_nothing_of_the_step_lives_on(tmp_path: Path) -> None:
     node.start()
     tmp_path.chmod(0o777)
     try:
-        node.run(301, "#!/bin/sh\nsleep 60\n", cpus=2)
-        node.phase(301, Phase.RUNNING)
+        a_job(node, 301, cpus=2)
         script = SCRIPT.format(dir=tmp_path)
-        path = str(node.dir / "run" / "slurmd.node1.sock")
-        create(path, client, 301, ["sh", "-c", script], ntasks=2)
+        create(socket_of(node), client, 301, ["sh", "-c", script], ntasks=2)
         (directory,) = (node.dir / "spool").rglob("step.0")
         wait_for(
             "one has ended, the other runs",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gsched import _core
 from gsched._core import Core
 from tests.unit.test_core_plan import estimates
-from tests.unit.test_core_reference import SLOW, build, nodes, passes, requests
+from tests.unit.test_core_reference import SLOW, nodes, passes, placements, requests
 
 NIC, DONGLE = 0, 5
 
@@ -112,25 +112,7 @@ def with_extras(cluster: list[dict[str, Any]], data: st.DataObject) -> list[dict
 @given(st.data())
 def test_placements_are_those_of_the_twin(data: st.DataObject) -> None:
     there = with_extras(data.draw(st.lists(nodes(), min_size=1, max_size=5)), data)
-    both, _ = build(there)
-    core, twin = both
-    for step in range(data.draw(st.integers(1, 12))):
-        content = data.draw(wanting(len(there)))
-        req, number = core.request(**content), twin.request(**content)
-        answer = core.place(req)
-        assert answer == twin.place(number), content
-        assert core.can_ever(req) == twin.can_ever(number), content
-        assert core.possible(req) == twin.possible(number), content
-        if isinstance(answer, _core.Placement):
-            rows = [(node, cpus, mem, gpus) for node, cpus, _, mem, gpus in answer.nodes]
-            for one in both:
-                one.allocate(step, rows, gpu_milli=answer.gpu_milli, extra=content["extra"])
-        if data.draw(st.booleans()):
-            gone = data.draw(st.integers(0, step))
-            if core.allocation(gone):
-                core.release(gone)
-                twin.release(gone)
-        core.check()
+    placements(data, there, wanting, "extra")
 
 
 @st.composite

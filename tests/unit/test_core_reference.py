@@ -278,6 +278,29 @@ def test_placements_and_refusals_are_the_same(data: st.DataObject) -> None:
         core.check()
 
 
+def placements(data: st.DataObject, there: list[dict[str, Any]], wanted: Any, kept: str) -> None:
+    """Requests that come and go; `kept`: what of a request its allocation is told."""
+    both, _ = build(there)
+    core, twin = both
+    for step in range(data.draw(st.integers(1, 12))):
+        content = data.draw(wanted(len(there)))
+        req, number = core.request(**content), twin.request(**content)
+        answer = core.place(req)
+        assert answer == twin.place(number), content
+        assert core.can_ever(req) == twin.can_ever(number), content
+        assert core.possible(req) == twin.possible(number), content
+        if isinstance(answer, _core.Placement):
+            rows = [(node, cpus, mem, gpus) for node, cpus, _, mem, gpus in answer.nodes]
+            for one in both:
+                one.allocate(step, rows, gpu_milli=answer.gpu_milli, **{kept: content[kept]})
+        if data.draw(st.booleans()):
+            gone = data.draw(st.integers(0, step))
+            if core.allocation(gone):
+                core.release(gone)
+                twin.release(gone)
+        core.check()
+
+
 @SLOW
 @given(st.data())
 def test_passes_are_the_same(data: st.DataObject) -> None:
