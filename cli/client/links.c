@@ -79,6 +79,9 @@ void links_listen_to_data(void) {
 void link_close(struct link *l) {
     if (l->fd < 0)
         return;
+    /* Closing is not enough: a child that has not executed its program yet holds the socket too. */
+    if (l->polled)
+        epoll_ctl(poller, EPOLL_CTL_DEL, l->fd, NULL);
     close(l->fd);
     l->fd = -1;
     queue_clear(&l->queue);
