@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -314,6 +315,9 @@ def test_an_agent_that_is_away_does_not_end_the_shell(start: Start) -> None:
     agent = client.agent()
     agent.say("A", b"")
     heard(client.process.stdout, b"up\n")
+    # The client has seen the loss, and hung up too, before its shell ends.
+    agent.sock.shutdown(socket.SHUT_WR)
+    assert agent.sock.recv(1) == b""
     agent.close()
     assert client.process.stdin is not None
     client.process.stdin.close()
