@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         StepRows,
         Write,
     )
+    from gsched.wire.policy import PolicyQuery, PolicyRows
 
 #: The release of Slurm whose behaviour the commands follow, as `-V` prints it.
 SLURM_VERSION = "26.05.0"
@@ -46,6 +47,8 @@ class Reader(Protocol):
     def accounting(self, query: AcctQuery) -> AcctRows: ...
 
     def steps(self, query: StepQuery) -> StepRows: ...
+
+    def policy(self, query: PolicyQuery) -> PolicyRows: ...
 
     def blob(self, query: BlobQuery) -> bytes: ...
 
@@ -166,6 +169,9 @@ class LazyReader:
 
     def steps(self, query: StepQuery) -> StepRows:
         return self._open().steps(query)
+
+    def policy(self, query: PolicyQuery) -> PolicyRows:
+        return self._open().policy(query)
 
     def blob(self, query: BlobQuery) -> bytes:
         return self._open().blob(query)

@@ -45,6 +45,7 @@ from gsched.wire.messages import (
     encode,
 )
 from gsched.wire.paths import reachable
+from gsched.wire.policy import PolicyQuery, PolicyRows
 
 if TYPE_CHECKING:
     from gsched.config import Config
@@ -136,6 +137,12 @@ class Client:
         """Running jobs that match, and their steps. Raises ControllerDown."""
         query.min_version = max(query.min_version, self._seen)
         return self._read(query, StepRows)
+
+    def policy(self, query: PolicyQuery) -> PolicyRows:
+        """Accounts, users, associations, QOS, WCKeys; with `used` what was used. Raises
+        ControllerDown."""
+        query.min_version = max(query.min_version, self._seen)
+        return self._read(query, PolicyRows)
 
     def blob(self, query: BlobQuery) -> bytes:
         """A job's script or environment. Raises RequestRefused, ControllerDown."""

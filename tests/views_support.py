@@ -23,8 +23,10 @@ from gsched.model import (
     NodeFlag,
     NodeUse,
     Phase,
+    PolicyRecord,
     Shape,
     Step,
+    Used,
     Verdict,
 )
 from gsched.wire.messages import (
@@ -40,6 +42,7 @@ from gsched.wire.messages import (
     StepRows,
     Write,
 )
+from gsched.wire.policy import PolicyQuery, PolicyRows
 from gsched_cli.common import Streams
 
 
@@ -61,6 +64,8 @@ class FakeReader:
     sent: list[Write] = field(default_factory=list)
     answers: list[Reply] = field(default_factory=list)
     step_list: list[Step] = field(default_factory=list)
+    policy_records: list[PolicyRecord] = field(default_factory=list)
+    used: dict[str, Used] = field(default_factory=dict)
 
     def jobs(self, query: JobQuery) -> JobRows:
         found = [
@@ -83,6 +88,9 @@ class FakeReader:
         ]
         leaders = {job.het_job_id or job.id for job in jobs}
         return StepRows(1, [step for step in self.step_list if step.job_id in leaders], jobs)
+
+    def policy(self, query: PolicyQuery) -> PolicyRows:
+        return PolicyRows(1, self.policy_records, self.used if query.used else {})
 
     def blob(self, query: BlobQuery) -> bytes:
         return self.blobs[query.job_id, query.what]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -12,7 +12,7 @@ from gsched.config import Config
 from gsched.controller.sharing import Sharing
 from gsched.ledger.ledger import Ledger
 from gsched.ledger.state import FORMAT, Meta, StoredAnswer
-from gsched.model import Job, Node, PartitionChange, Reservation, Step
+from gsched.model import Job, Node, PartitionChange, PolicyRecord, Reservation, Step, Used
 from gsched.store import StateTooNew, Store, StoreError
 from gsched.store.versioned import Key
 
@@ -37,7 +37,7 @@ def load_ledger(
     """
 
     def records(table: str, kind: type[T]) -> Iterator[tuple[bytes, T]]:
-        decoder = msgspec.msgpack.Decoder(kind)
+        decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind)
         for key, value in store.load(table):
             try:
                 yield key, decoder.decode(value)
@@ -67,6 +67,8 @@ def load_ledger(
         (change for _, change in records("partition", PartitionChange)),
         (resv for _, resv in records("reservation", Reservation)),
         (step for _, step in records("step", Step)),
+        (record for _, record in records("policy", cast(type[PolicyRecord], PolicyRecord))),
+        records("used", Used),
     )
 
 

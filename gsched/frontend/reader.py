@@ -36,6 +36,7 @@ from gsched.wire.messages import (
     StepQuery,
     encode,
 )
+from gsched.wire.policy import PolicyQuery
 
 CONNECT_FAILURE = "Unable to contact slurm controller (connect failure)"
 
@@ -86,6 +87,12 @@ class _StepRows(msgspec.Struct, array_like=True, tag="StepRows", gc=False):
     version: int
     steps: list[msgspec.Raw]
     jobs: list[msgspec.Raw]
+
+
+class _PolicyRows(msgspec.Struct, array_like=True, tag="PolicyRows", gc=False):
+    version: int
+    records: list[msgspec.Raw]
+    used: dict[str, msgspec.Raw]
 
 
 class _PartitionRows(msgspec.Struct, array_like=True, tag="PartitionRows", gc=False):
@@ -233,6 +240,8 @@ class Reads:
                     return self._nodes(query, main)
                 if isinstance(query, PartitionQuery):
                     return self._partitions(query, main)
+                if isinstance(query, PolicyQuery):
+                    return self._policy(query, main)
                 if isinstance(query, StepQuery):
                     return self._steps(query, main)
                 if isinstance(query, BlobQuery):
@@ -342,6 +351,16 @@ class Reads:
             raise Behind
         changes = [msgspec.Raw(value) for _, value in main.scan("partition")]
         return _encoder.encode(_PartitionRows(version, changes))
+
+    def _policy(self, query: PolicyQuery, main: Snapshot) -> bytes:
+        version = main.version
+        if version < query.min_version:
+            raise Behind
+        records = [msgspec.Raw(value) for _, value in main.scan("policy")]
+        used = {}
+        if query.used:
+            used = {bytes(key).hex(): msgspec.Raw(value) for key, value in main.scan("used")}
+        return _encoder.encode(_PolicyRows(version, records, used))
 
     def _blob(self, query: BlobQuery, uid: int, main: Snapshot) -> Blob | Refused:
         record = main.get("job", number_key(query.job_id)) if query.job_id > 0 else None

@@ -390,6 +390,7 @@ class Worker:
         if isinstance(write, SubmitJob):
             write.user, write.group = self._names.of(who.uid, who.gid)
         may_need = isinstance(write, SubmitJob | UpdateJob | ExplainJob)
+        call.user = self._names.of(who.uid, who.gid)[0]
         call.groups = self._names.groups(who.uid, who.gid) if may_need else []
 
         def deliver(reply: Reply) -> None:

@@ -15,6 +15,7 @@ from gsched import gpushare
 from gsched.cluster import Cluster
 from gsched.config import Config
 from gsched.ledger import (
+    accounts,
     arrays,
     cancel,
     configure,
@@ -55,9 +56,12 @@ from gsched.model import (
     NodeUse,
     PartitionChange,
     Phase,
+    PolicyRecord,
     Reservation,
     Step,
+    Used,
 )
+from gsched.policy import Book
 from gsched.taskset import TaskSet
 from gsched.wire.messages import (
     AckOutbox,
@@ -100,6 +104,8 @@ class Ledger:
         #: advance reservations by name; those in force when the clock ticked last; and when those
         #: that end once they are idle are looked at next
         self.reservations: dict[str, Reservation] = {}
+        #: accounts, users, associations, QOS, and what they have used
+        self.book = Book()
         self.in_force: set[str] = set()
         self.idle_look = 0.0
         self.meta = meta
@@ -159,6 +165,8 @@ class Ledger:
         partition_records: Iterable[PartitionChange] = (),
         reservation_records: Iterable[Reservation] = (),
         step_records: Iterable[Step] = (),
+        policy_records: Iterable[PolicyRecord] = (),
+        used_records: Iterable[tuple[bytes, Used]] = (),
     ) -> Ledger:
         """The ledger that the stored records describe. Cost: a few us per job."""
         known = {node.name: node for node in node_records}
@@ -177,6 +185,7 @@ class Ledger:
             node = self.nodes[name]
             node.flags |= NodeFlag.DRAIN
             node.reason = reason
+        accounts.load(self, policy_records, used_records)
         for resv in sorted(reservation_records, key=lambda each: (each.created, each.name)):
             self.reservations[resv.name] = resv
             self.cluster.reserve(resv)
@@ -260,6 +269,7 @@ class Ledger:
 
     def _take_over(self, now: float, out: Outcome) -> None:
         self.meta.epoch += 1
+        accounts.begin(self, out)
         self.put_meta(out)
         for name, node in self.nodes.items():
             self.live[name].last_heard = now

@@ -4,11 +4,14 @@ from gsched.model.fact import Fact
 from gsched.model.job import Dep, Job, JobSpec, NodeAlloc, Shape, Usage
 from gsched.model.node import Gpu, Node, NodeUse, PartitionChange, StartEstimates, Verdict
 from gsched.model.plan import Placement, Plan
+from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, Used, User, Wckey
 from gsched.model.reservation import Reservation, ReservedNode
 from gsched.model.states import Hold, JobState, NodeFlag, Phase
 from gsched.model.step import Callback, Step, StepNode, StepSpec, StepState
 
 __all__ = [
+    "Account",
+    "Assoc",
     "Callback",
     "Dep",
     "Fact",
@@ -25,6 +28,8 @@ __all__ = [
     "Phase",
     "Placement",
     "Plan",
+    "PolicyRecord",
+    "Qos",
     "Reservation",
     "ReservedNode",
     "Shape",
@@ -34,5 +39,8 @@ __all__ = [
     "StepSpec",
     "StepState",
     "Usage",
+    "Used",
+    "User",
     "Verdict",
+    "Wckey",
 ]

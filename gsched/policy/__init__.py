@@ -1,1 +1,5 @@
-"""Associations, QOS, limits, fair share and usage."""
+"""Associations, QOS, limits, fair share, usage: pure."""
+
+from gsched.policy.book import Book
+
+__all__ = ["Book"]

@@ -12,7 +12,7 @@ from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, StoredAnswe
 from gsched.ledger.commands import Command, FromNode
 from gsched.ledger.invariants import check
 from gsched.ledger.outcome import ToldNode
-from gsched.model import Job, Node, PartitionChange, Reservation, Step
+from gsched.model import Job, Node, PartitionChange, PolicyRecord, Reservation, Step, Used
 from gsched.scheduling import Planner, run_pass
 from gsched.wire.messages import (
     Order,
@@ -32,6 +32,8 @@ _META = msgspec.msgpack.Decoder(Meta)
 _PARTITION = msgspec.msgpack.Decoder(PartitionChange)
 _RESERVATION = msgspec.msgpack.Decoder(Reservation)
 _STEP = msgspec.msgpack.Decoder(Step)
+_POLICY: msgspec.msgpack.Decoder[PolicyRecord] = msgspec.msgpack.Decoder(PolicyRecord)
+_USED = msgspec.msgpack.Decoder(Used)
 _ANSWER = msgspec.msgpack.Decoder(StoredAnswer)
 
 CLUSTER = "11111111-1111-1111-1111-111111111111"
@@ -65,6 +67,12 @@ class Disk:
             ],
             step_records=[
                 _STEP.decode(v) for (t, _), v in sorted(self.records.items()) if t == "step"
+            ],
+            policy_records=[
+                _POLICY.decode(v) for (t, _), v in sorted(self.records.items()) if t == "policy"
+            ],
+            used_records=[
+                (k, _USED.decode(v)) for (t, k), v in sorted(self.records.items()) if t == "used"
             ],
         )
 

@@ -13,7 +13,10 @@ from gsched.store.versioned import Changes, Snapshot, Versioned, VersionedReader
 #: Format of the state; a higher one found on disk is refused.
 FORMAT = 1
 
-TABLES = ("meta", "job", "node", "partition", "answer", "blob", "outbox", "reservation", "step")
+TABLES = (
+    *("meta", "job", "node", "partition", "answer", "blob", "outbox", "reservation", "step"),
+    *("policy", "used"),
+)
 #: Written once by content: the key is the hash of the value.
 _BY_CONTENT = frozenset({"blob"})
 #: What no reader keeps a mirror of.

@@ -23,6 +23,7 @@ from gsched.model import (
 )
 from gsched.model.acct import AcctJob
 from gsched.model.step import Step
+from gsched.wire.policy import PolicyQuery, PolicyRows
 
 PROTOCOL = 1
 #: largest frame anybody may send, bytes (a script of 4 MB and its environment fit)
@@ -435,6 +436,8 @@ class Call(_Msg):
     pid: int = 0
     #: names of the user's groups, where the write may need them; put in as `uid` is
     groups: list[str] = []
+    #: login name that `uid` stands for on the frontend's host; put in as `uid` is
+    user: str = ""
 
 
 class Done(_Msg):
@@ -547,7 +550,8 @@ class AcctQuery(_Msg):
     allocations: bool = False
 
 
-Read = JobQuery | NodeQuery | PartitionQuery | BlobQuery | StatusQuery | AcctQuery | StepQuery
+ReadJobs = JobQuery | StepQuery | BlobQuery | AcctQuery
+Read = ReadJobs | NodeQuery | PartitionQuery | StatusQuery | PolicyQuery
 
 
 class JobRows(_Msg):
@@ -620,9 +624,9 @@ class OnBehalf(_Msg):
 
 #: what a client may send to a frontend / get back
 ToFrontend = Call | JobQuery | NodeQuery | PartitionQuery | BlobQuery | StatusQuery | AcctQuery
-ToFrontend |= OnBehalf | StepQuery
+ToFrontend |= OnBehalf | StepQuery | PolicyQuery
 FromFrontend = Done | Refused | JobRows | NodeRows | PartitionRows | Blob | Status | AcctRows
-FromFrontend |= StepRows
+FromFrontend |= StepRows | PolicyRows
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}

@@ -1,0 +1,218 @@
+"""All accounts, users, associations and QOS in memory, with what is looked up in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import msgspec
+
+from gsched.model.policy import (
+    NORMAL,
+    ROOT,
+    ROOT_ID,
+    Account,
+    Assoc,
+    PolicyRecord,
+    Qos,
+    Used,
+    User,
+    Wckey,
+)
+
+#: Max* limits and others that an association has from its parent where it says nothing itself
+_INHERITED = (
+    "default_qos",
+    "qos",
+    "priority",
+    "max_jobs",
+    "max_jobs_accrue",
+    "max_submit_jobs",
+    "max_wall",
+    "min_prio_thresh",
+)
+#: the same for limits by TRES: each TRES for itself
+_INHERITED_TRES = (
+    "max_tres_per_job",
+    "max_tres_per_node",
+    "max_tres_mins_per_job",
+    "max_tres_run_mins",
+)
+
+
+class Book:
+    """The records, and indexes that follow them. Changed through `put` and `drop` alone; `version`
+    grows with each change."""
+
+    def __init__(self, records: Iterable[PolicyRecord] = ()) -> None:
+        self.accounts: dict[str, Account] = {}
+        self.users: dict[str, User] = {}
+        self.assocs: dict[int, Assoc] = {}
+        self.qos: dict[str, Qos] = {}
+        self.wckeys: dict[int, Wckey] = {}
+        #: usage by association id, and by name of QOS; what is absent has used nothing
+        self.used: dict[int | str, Used] = {}
+        self.version = 0
+        #: (account, user, partition) -> id
+        self._ids: dict[tuple[str, str, str], int] = {}
+        #: account -> ids of what hangs below it: accounts (by `parent`) and users (by `account`)
+        self._below: dict[str, dict[int, None]] = {}
+        #: id -> with what it inherits; made when it is asked for
+        self._effective: dict[int, Assoc] = {}
+        for record in records:
+            self.put(record)
+
+    @cached_property
+    def first(self) -> tuple[PolicyRecord, ...]:
+        """What a new cluster has: the root account, user root in it, QOS normal."""
+        return (
+            Account(ROOT, "default root account", "root"),
+            User(ROOT, default_account=ROOT, admin_level="Administrator", uid=0),
+            Qos(1, NORMAL, "Normal QOS default"),
+            Assoc(ROOT_ID, ROOT, qos=(NORMAL,)),
+            Assoc(ROOT_ID + 1, ROOT, ROOT),
+        )
+
+    def put(self, record: PolicyRecord) -> None:
+        """A record is new, or takes the place of the one with its key. Cost: constant (but for what
+        is inherited: that is found anew when it is asked for)."""
+        self.version += 1
+        if isinstance(record, Account):
+            self.accounts[record.name] = record
+        elif isinstance(record, User):
+            self.users[record.name] = record
+        elif isinstance(record, Qos):
+            self.qos[record.name] = record
+        elif isinstance(record, Wckey):
+            self.wckeys[record.id] = record
+        else:
+            self._unfile(record.id)
+            self.assocs[record.id] = record
+            self._ids[record.account, record.user, record.partition] = record.id
+            above = record.parent if record.is_account else record.account
+            if above:
+                self._below.setdefault(above, {})[record.id] = None
+        self._effective.clear()
+
+    def drop(self, record: PolicyRecord) -> None:
+        """A record is gone. Cost: constant."""
+        self.version += 1
+        if isinstance(record, Account):
+            del self.accounts[record.name]
+        elif isinstance(record, User):
+            del self.users[record.name]
+        elif isinstance(record, Qos):
+            del self.qos[record.name]
+        elif isinstance(record, Wckey):
+            del self.wckeys[record.id]
+        else:
+            self._unfile(record.id)
+        self._effective.clear()
+
+    def _unfile(self, assoc_id: int) -> None:
+        old = self.assocs.pop(assoc_id, None)
+        if old is None:
+            return
+        self._ids.pop((old.account, old.user, old.partition), None)
+        self._below.get(old.parent if old.is_account else old.account, {}).pop(assoc_id, None)
+
+    def records(self) -> Iterator[PolicyRecord]:
+        """All of them."""
+        yield from self.accounts.values()
+        yield from self.users.values()
+        yield from self.qos.values()
+        yield from self.assocs.values()
+        yield from self.wckeys.values()
+
+    def account(self, name: str) -> Assoc | None:
+        """An account's own association."""
+        return self.assocs.get(self._ids.get((name, "", ""), 0))
+
+    def exact(self, account: str, user: str, partition: str = "") -> Assoc | None:
+        """The association of exactly that."""
+        return self.assocs.get(self._ids.get((account, user, partition), 0))
+
+    def find(self, account: str, user: str, partition: str = "") -> Assoc | None:
+        """The association that a user's job in an account and a partition is of: the partition's
+        own one before that for all. None: there is none. Cost: constant."""
+        found = self._ids.get((account, user, partition), 0)
+        return self.assocs.get(found or self._ids.get((account, user, ""), 0))
+
+    def parent(self, assoc: Assoc) -> Assoc | None:
+        """The association above it; None for root's."""
+        above = assoc.parent if assoc.is_account else assoc.account
+        return self.account(above) if above else None
+
+    def chain(self, assoc: Assoc) -> list[Assoc]:
+        """It and all above it, root last. Cost: depth of the tree."""
+        found = [assoc]
+        above = self.parent(assoc)
+        while above is not None:
+            found.append(above)
+            above = self.parent(above)
+        return found
+
+    def below(self, account: str) -> list[Assoc]:
+        """What hangs directly below an account: accounts and users, in the order they were made."""
+        return [self.assocs[one] for one in sorted(self._below.get(account, ()))]
+
+    def subtree(self, account: str) -> Iterator[Assoc]:
+        """An account's association and all below it, parents first."""
+        own = self.account(account)
+        if own is None:
+            return
+        yield own
+        for one in self.below(account):
+            if one.is_account:
+                yield from self.subtree(one.account)
+            else:
+                yield one
+
+    def effective(self, assoc: Assoc) -> Assoc:
+        """It with the limits and QOS that it inherits where it says nothing itself. Grp* limits are
+        never inherited: those of the accounts above count for all below them together. Cost:
+        constant once asked; depth of the tree the first time after a change."""
+        known = self._effective.get(assoc.id)
+        if known is not None:
+            return known
+        above = self.parent(assoc)
+        whole = assoc
+        if above is not None:
+            base = self.effective(above)
+            change: dict[str, object] = {
+                name: getattr(base, name) for name in _INHERITED if getattr(assoc, name) is None
+            }
+            for name in _INHERITED_TRES:
+                inherited = getattr(base, name)
+                if inherited:
+                    change[name] = inherited | getattr(assoc, name)
+            whole = msgspec.structs.replace(assoc, **change)
+        self._effective[assoc.id] = whole
+        return whole
+
+    def default_account(self, user: str) -> str:
+        """The account of a user's jobs that name none; "" he has none."""
+        known = self.users.get(user)
+        return known.default_account if known is not None else ""
+
+    def allowed_qos(self, assoc: Assoc) -> tuple[str, ...]:
+        """The QOS that jobs of an association may use."""
+        return self.effective(assoc).qos or ()
+
+    def is_coordinator(self, user: str, account: str) -> bool:
+        """Whether he coordinates the account, or one above it."""
+        known = self.users.get(user)
+        if known is None or not known.coordinator:
+            return False
+        own = self.account(account)
+        return own is not None and any(
+            one.account in known.coordinator for one in self.chain(own) if one.is_account
+        )
+
+    def level(self, user: str) -> str:
+        """His admin level: "None", "Operator" or "Administrator"."""
+        known = self.users.get(user)
+        return known.admin_level if known is not None else "None"
+
+
+__all__ = ["Book"]
