@@ -309,6 +309,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     reservation: str = ""
     #: numbers of the attempt's steps that are known, as runs (first, last)
     steps_known: list[tuple[int, int]] = []
+    #: its association (Assoc.id); 0 none: associations are not enforced and it has none
+    assoc_id: int = 0
 
     @property
     def finished(self) -> bool:
