@@ -1,0 +1,300 @@
+"""Guarantees with borrowing: who is owed what, who has borrowed it, whose work makes way.
+
+A guarantee (`Assoc.guarantee`, sacctmgr's GrpTRESGuarantee) is what an account may use at any time.
+What it leaves idle is lent to whoever has work, and taken back when it comes for it. The accounts
+are the cohorts: what a child leaves goes first to those below the same parent.
+
+**Guaranteed and borrowed work.** Of an account's running jobs those are *guaranteed* that are
+guaranteed to an account below it, and then, oldest start first, those that fit into what is left of
+its own guarantee. All others are *borrowed* work of that account. A job that fits only in part is
+borrowed as a whole: the account could not have run it alone. What is guaranteed is never more than
+the guarantee, and what the children are guaranteed always lies within their parent's.
+
+**A claim.** A waiting job has a claim at the lowest account above it in whose guarantee it still
+fits. It may take back from jobs outside of that account that are borrowed work of their own branch,
+the branch being what lies below the account that both have in common: so a claim never touches what
+is guaranteed to anybody, and what was started for a claim is not taken back by another.
+
+**Order of taking back.** The branch that is over its guarantee by most first; within it the job
+that started last, of equals the one that loses least.
+
+TRES are counted by name ("gres/gpu", "gres/gpu:h100", "cpu", ...); a guarantee binds in each TRES
+that it names, and says nothing of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gsched.model.policy import ROOT, Assoc
+from gsched.policy.book import Book
+
+
+@dataclass(frozen=True)
+class Work:
+    """A running job as quotas see it."""
+
+    job_id: int
+    #: account that it is charged to
+    account: str
+    #: what it holds, by name
+    tres: Mapping[str, int]
+    #: epoch seconds
+    start: int
+    #: what would be lost by ending it now (GPU-seconds since its last checkpoint)
+    lost: float = 0.0
+
+
+@dataclass
+class Standing:
+    """How one account stands in one TRES."""
+
+    account: str
+    tres: str
+    #: what it may use at any time; of an account that names none what those below it may
+    guarantee: int
+    #: held by its jobs and those of all below it
+    used: int = 0
+    #: of that, guaranteed work
+    own: int = 0
+    #: most that it may use beyond its guarantee, and most of it that may be lent; None: no bound
+    borrow: int | None = None
+    lend: int | None = None
+    #: kept for it, and those below it, though nobody uses it: what is not lent
+    kept: int = 0
+
+    @property
+    def borrowed(self) -> int:
+        """Held beyond what is guaranteed."""
+        return self.used - self.own
+
+    @property
+    def lent_or_idle(self) -> int:
+        """Of its guarantee, what it does not use."""
+        return max(0, self.guarantee - self.used)
+
+
+class Quota:
+    """One moment: the accounts' guarantees and the work that runs. Cost of making it: accounts and
+    running jobs, times depth of the tree; nothing where no account has a guarantee."""
+
+    def __init__(self, book: Book, work: Iterable[Work]) -> None:
+        self._book = book
+        #: TRES that some guarantee names
+        self.names = names(book)
+        self._work: dict[int, Work] = {}
+        #: account -> its own and those above, root last
+        self._paths: dict[str, tuple[str, ...]] = {}
+        #: (account, TRES) -> how it stands
+        self.standing: dict[tuple[str, str], Standing] = {}
+        #: account -> ids of its guaranteed jobs
+        self._secure: dict[str, set[int]] = {}
+        root = book.account(ROOT)
+        if not self.names or root is None:
+            return
+        below: dict[str, list[Work]] = {}
+        for one in sorted(work, key=lambda each: (each.start, each.job_id)):
+            self._work[one.job_id] = one
+            for account in self.path(one.account):
+                below.setdefault(account, []).append(one)
+        self._stand(root, below)
+
+    def path(self, account: str) -> tuple[str, ...]:
+        """An account and those above it, root last."""
+        known = self._paths.get(account)
+        if known is None:
+            own = self._book.account(account)
+            known = tuple(one.account for one in self._book.chain(own)) if own else (account,)
+            self._paths[account] = known
+        return known
+
+    def _stand(self, assoc: Assoc, below: Mapping[str, list[Work]]) -> None:
+        account, mine = assoc.account, below.get(assoc.account, [])
+        children = [one for one in self._book.below(account) if one.is_account]
+        secure: set[int] = set()
+        for child in children:
+            self._stand(child, below)
+            secure |= self._secure[child.account]
+        own = {
+            name: sum(self._work[job_id].tres.get(name, 0) for job_id in secure)
+            for name in self.names
+        }
+        if assoc.guarantee:
+            for one in mine:
+                if one.job_id not in secure and fits(one.tres, assoc.guarantee, own):
+                    secure.add(one.job_id)
+                    for name in self.names:
+                        own[name] += one.tres.get(name, 0)
+        self._secure[account] = secure
+        for name in self.names:
+            lower = [self.standing[child.account, name] for child in children]
+            guarantee = assoc.guarantee.get(name, sum(one.guarantee for one in lower))
+            used = sum(one.tres.get(name, 0) for one in mine)
+            lend = assoc.lend.get(name)
+            back = 0 if lend is None else max(0, guarantee - lend - used)
+            kept = max(back, sum(one.kept for one in lower))
+            borrow = assoc.borrow.get(name)
+            self.standing[account, name] = Standing(
+                account, name, guarantee, used, own[name], borrow, lend, kept
+            )
+
+    def secure(self, job_id: int, account: str) -> bool:
+        """Whether a running job is guaranteed work of an account that it is of or below."""
+        return job_id in self._secure.get(account, ())
+
+    def claim(self, account: str, wants: Mapping[str, int]) -> str:
+        """The account at which a waiting job has a claim; "" it has none. Cost: depth."""
+        for above in self.path(account):
+            assoc = self._book.account(above)
+            if assoc is None or not assoc.guarantee or not _covers(assoc.guarantee, wants):
+                continue
+            own = {name: self.standing[above, name].own for name in self.names}
+            if fits(wants, assoc.guarantee, own):
+                return above
+        return ""
+
+    def branch(self, claimant: str, account: str) -> str:
+        """The account below the lowest one that both have in common, on the side of `account`; ""
+        where `account` is the claimant's, or below or above it."""
+        mine = set(self.path(claimant))
+        before = ""
+        for above in self.path(account):
+            if above in mine:
+                return before if above != claimant else ""
+            before = above
+        return ""
+
+    def makes_way(self, claimant: str, job_id: int, wants: Mapping[str, int]) -> bool:
+        """Whether a running job makes way for a claim at that account."""
+        work = self._work.get(job_id)
+        if work is None or claimant in self.path(work.account):
+            return False
+        branch = self.branch(claimant, work.account)
+        if branch:
+            return not self.secure(job_id, branch)
+        # Work of an account above the claimant's: of what that is guaranteed the claimant's part
+        # goes first.
+        assoc = self._book.account(work.account)
+        if assoc is None or not self.secure(job_id, work.account):
+            return True
+        own = {name: self.standing[work.account, name].own for name in self.names}
+        return not fits(wants, assoc.guarantee, own)
+
+    def order(self, claimant: str, wants: Mapping[str, int]) -> list[int]:
+        """The running jobs that make way for a claim at an account, in the order in which they
+        are taken: each the youngest of the branch that is over its guarantee by most (of what is
+        wanted) once those before it have gone. Cost: n log n in jobs."""
+        asked = [name for name in self.names if wants.get(name)]
+        over: dict[str, int] = {}
+        waiting: dict[str, list[Work]] = {}
+        for job_id, work in self._work.items():
+            if self.makes_way(claimant, job_id, wants) and any(
+                work.tres.get(name) for name in asked
+            ):
+                branch = self.branch(claimant, work.account) or work.account
+                waiting.setdefault(branch, []).append(work)
+        for branch, jobs in waiting.items():
+            jobs.sort(key=lambda one: (one.start, -one.lost, one.job_id))
+            stands = [self.standing[branch, name] for name in asked]
+            over[branch] = sum(one.used - one.guarantee for one in stands)
+        found: list[int] = []
+        while waiting:
+            branch = max(waiting, key=lambda name: (over[name], waiting[name][-1].start, name))
+            work = waiting[branch].pop()
+            over[branch] -= sum(work.tres.get(name, 0) for name in asked)
+            found.append(work.job_id)
+            if not waiting[branch]:
+                del waiting[branch]
+        return found
+
+    def room(self, account: str, name: str, total: int, used: int) -> tuple[int, str, str]:
+        """How much more of a TRES jobs of an account may take, of `total` in the cluster of which
+        `used` are held by anybody: (amount, reason word, account whose bound it is). The word is
+        BORROW where the account or one above it has borrowed all it may, KEPT where the rest is
+        kept for others."""
+        least, why, whose = total - used, "", ""
+        mine = self.path(account)
+        for above in mine:
+            one = self.standing.get((above, name))
+            if one is not None and one.borrow is not None:
+                left = one.guarantee + one.borrow - one.used
+                if left < least:
+                    least, why, whose = left, BORROW, above
+        kept, largest = 0, ("", 0)
+        for above in mine:
+            assoc = self._book.account(above)
+            for other in self._book.below(assoc.parent) if assoc and assoc.parent else ():
+                if other.is_account and other.account != above:
+                    amount = self.standing[other.account, name].kept
+                    kept += amount
+                    if amount > largest[1]:
+                        largest = other.account, amount
+        if kept and total - used - kept < least:
+            least, why, whose = total - used - kept, KEPT, largest[0]
+        return max(0, least), why, whose
+
+
+#: why a job waits for a quota: reason words of our own
+BORROW = "AssocBorrowLimit"
+KEPT = "AssocGuaranteeKept"
+
+
+def fits(tres: Mapping[str, int], guarantee: Mapping[str, int], own: Mapping[str, int]) -> bool:
+    """Whether so much fits into what is left of a guarantee, in each TRES that it names."""
+    return all(own.get(name, 0) + tres.get(name, 0) <= most for name, most in guarantee.items())
+
+
+def _covers(guarantee: Mapping[str, int], wants: Mapping[str, int]) -> bool:
+    """Whether a guarantee says anything of what a job is after: its GRES, else its CPUs."""
+    wanted = {_base(name) for name, count in wants.items() if count and name.startswith("gres/")}
+    if not wanted:
+        return bool(guarantee.get("cpu"))
+    return wanted <= {_base(name) for name, most in guarantee.items() if most}
+
+
+def _base(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def names(book: Book) -> tuple[str, ...]:
+    """The TRES that some account's guarantee names, in order."""
+    found = {name for one in book.assocs.values() if one.is_account for name in _named(one)}
+    return tuple(sorted(found))
+
+
+def _named(assoc: Assoc) -> set[str]:
+    return {*assoc.guarantee, *assoc.borrow, *assoc.lend}
+
+
+def broken_promise(book: Book, total: Mapping[str, int]) -> str:
+    """Why the guarantees cannot all be kept; "" they can. What the accounts below one are
+    guaranteed must lie within its own guarantee, and in all within what the cluster has."""
+    for assoc in book.assocs.values():
+        if not assoc.is_account:
+            continue
+        for name in _named(assoc):
+            children = [one for one in book.below(assoc.account) if one.is_account]
+            promised = sum(_promised(book, one, name) for one in children)
+            own = assoc.guarantee.get(name)
+            if own is not None and promised > own:
+                return (
+                    f"the accounts below {assoc.account} are guaranteed {name}={promised} "
+                    f"together, more than its own {name}={own}"
+                )
+    root = next((one for one in book.assocs.values() if one.is_account and not one.parent), None)
+    for name in names(book):
+        promised = _promised(book, root, name) if root is not None else 0
+        if promised > total.get(name, 0):
+            return f"{name}={promised} is guaranteed in all, the cluster has {total.get(name, 0)}"
+    return ""
+
+
+def _promised(book: Book, assoc: Assoc, name: str) -> int:
+    own = assoc.guarantee.get(name)
+    if own is not None:
+        return own
+    return sum(_promised(book, one, name) for one in book.below(assoc.account) if one.is_account)
+
+
+__all__ = ["BORROW", "KEPT", "Quota", "Standing", "Work", "broken_promise", "names"]
