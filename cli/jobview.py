@@ -5,13 +5,13 @@ One JobView per job and run of a command; nothing here formats columns.
 
 from __future__ import annotations
 
-from gsched.gres import by_type
+from gsched import tres
 from gsched.hostlist import compress, count
 from gsched.model.job import Job, NodeAlloc
 from gsched.model.node import Verdict
+from gsched.model.policy import Tres
 from gsched.model.states import Hold, JobState, Phase
 from gsched.reserve import is_deleted
-from gsched_cli.text import megabytes
 
 #: ends whose explanation takes the place of the node list in NODELIST(REASON)
 _EXPLAINED = frozenset(
@@ -293,11 +293,7 @@ class JobView:
 
     @property
     def requested_nodes(self) -> int:
-        shape = self.job.spec.shape
-        least = max(shape.min_nodes, 1)
-        if shape.ntasks and shape.ntasks_per_node and not shape.nodes_set:
-            least = max(least, -(-shape.ntasks // shape.ntasks_per_node))
-        return least
+        return tres.asked_nodes(self.job.spec.shape)
 
     @property
     def node_count_text(self) -> str:
@@ -323,21 +319,7 @@ class JobView:
 
     @property
     def requested_cpus(self) -> int:
-        shape = self.job.spec.shape
-        nodes = self.requested_nodes
-        tasks = shape.ntasks or nodes * max(shape.ntasks_per_node, 1)
-        least = nodes
-        if shape.overcommit:
-            tasks = nodes
-        elif not shape.ntasks and not shape.ntasks_per_node and shape.max_nodes > nodes:
-            # How many tasks there will be is open: Slurm counts one.
-            tasks = least = 1
-        return max(
-            tasks * max(shape.cpus_per_task, 1),
-            nodes * shape.min_cpus_node,
-            self.requested_gpus * shape.cpus_per_gpu,
-            least,
-        )
+        return tres.asked_cpus(self.job.spec.shape)
 
     @property
     def cpu_count(self) -> int:
@@ -353,29 +335,12 @@ class JobView:
 
     @property
     def requested_gpus(self) -> int:
-        shape = self.job.spec.shape
-        if shape.gpus_total:
-            return shape.gpus_total
-        nodes = self.requested_nodes
-        if shape.gpus_per_node:
-            return nodes * shape.gpus_per_node
-        if shape.gpus_per_task:
-            tasks = shape.ntasks or nodes * max(shape.ntasks_per_node, 1)
-            return tasks * shape.gpus_per_task
-        return nodes * shape.gpus_per_socket * max(shape.sockets_per_node, 1)
+        return tres.asked_gpus(self.job.spec.shape)
 
     @property
     def requested_mb(self) -> int:
         """Memory asked for in all, MB; 0 unknown, or all of nodes that it does not have yet."""
-        shape = self.job.spec.shape
-        if shape.mem_per_node is not None:
-            all_of_them = sum(share.mem_mb for share in self.job.alloc)
-            return shape.mem_per_node * self.requested_nodes or all_of_them
-        if shape.mem_per_cpu is not None:
-            return shape.mem_per_cpu * self.requested_cpus
-        if shape.mem_per_gpu is not None:
-            return shape.mem_per_gpu * self.requested_gpus
-        return 0
+        return tres.asked_memory(self.job.spec.shape, self.job.alloc)
 
     @property
     def memory_field(self) -> tuple[str, int]:
@@ -390,52 +355,24 @@ class JobView:
     @property
     def requested_tres(self) -> str:
         """ReqTRES text."""
-        gpus = self.requested_gpus
-        shape = self.job.spec.shape
-        kinds = {shape.gpu_type: gpus} if shape.gpu_type and gpus else {}
-        return self._tres(
-            self.requested_cpus,
-            self.requested_mb,
-            self.requested_nodes,
-            gpus,
-            by_type(shape.gpu_kinds, gpus) if shape.gpu_kinds else kinds,
-            shape.share_count * self.requested_nodes,
-        )
+        asked = tres.requested(self.job.spec, self.job.alloc, others=False)
+        return self._tres(asked, self.job.billing_asked)
 
     @property
     def allocated_tres(self) -> str:
         """AllocTRES text; "" before the first start."""
-        alloc = self.job.alloc
-        if self.pending or not alloc:
+        if self.pending or not self.job.alloc:
             return ""
-        return self._tres(
-            sum(share.cpus for share in alloc),
-            sum(share.mem_mb for share in alloc),
-            len(alloc),
-            sum(share.whole_gpus for share in alloc),
-            self.job.gpu_types,
-            sum(share.shares for share in alloc),
-        )
+        return self._tres(tres.allocated(self.job, others=False), self.job.billing)
 
     @property
     def tres(self) -> str:
         """`squeue -O tres-alloc`: what it has, or what it asks for."""
         return self.allocated_tres or self.requested_tres
 
-    def _tres(
-        self, cpus: int, mb: int, nodes: int, gpus: int, types: dict[str, int], parts: int
-    ) -> str:
-        found = [f"cpu={cpus}"]
-        if mb:
-            found.append(f"mem={megabytes(mb, self.convert)}")
-        # Without TRESBillingWeights a job is billed by its CPUs.
-        found += [f"node={nodes}", f"billing={cpus}"]
-        if gpus:
-            found.append(f"gres/gpu={gpus}")
-            found += [f"gres/gpu:{kind}={n}" for kind, n in sorted(types.items()) if kind and n]
-        if parts:
-            found.append(f"gres/{self.job.spec.shape.share}={parts}")
-        return ",".join(found)
+    def _tres(self, counts: Tres, billing: int) -> str:
+        bill = {"billing": counts["cpu"] if billing < 0 else billing}
+        return tres.text(counts | bill, convert=self.convert)
 
     def tres_per(self, scope: str) -> str:
         """The GPU request of one scope ("per_node", "per_job", ...) as given; "" none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gsched import tres
 from gsched.model.job import Job
 from gsched.model.states import JobState
 from gsched.model.step import BATCH_STEP, Step, step_name
@@ -11,7 +12,6 @@ from gsched.wire.messages import StepQuery, StepRows
 from gsched_cli.common import Reader
 from gsched_cli.jobview import JobView
 from gsched_cli.stop import asking
-from gsched_cli.text import megabytes
 
 #: behind every number that an srun gets
 _LAST = 1 << 32
@@ -75,14 +75,8 @@ class StepView:
         step = self.step
         if step is None:
             return ""
-        parts = [f"cpu={self.cpus}", f"node={len(step.nodes)}"]
-        mb = sum(share.alloc.mem_mb for share in step.nodes)
-        gpus = sum(share.alloc.whole_gpus for share in step.nodes)
-        parts += [f"mem={megabytes(mb)}"] if mb else []
-        if gpus:
-            parts.append(f"gres/gpu={gpus}")
-            parts += [f"gres/gpu:{kind}={n}" for kind, n in step.gpu_types.items() if kind and n]
-        return ",".join(sorted(parts))
+        held = tres.held([share.alloc for share in step.nodes], step.gpu_types)
+        return tres.sorted_text(held, convert=True)
 
     @property
     def time_limit(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from gsched.tres import megabytes
+
 
 def elapsed(seconds: int) -> str:
     """`squeue`'s duration: days and hours only as needed ("0:07", "1:00:00", "7-00:00:00").
@@ -81,21 +83,9 @@ def date_line(now: float) -> str:
     return time.asctime(time.localtime(now)) + "\n"
 
 
-def megabytes(mb: int, convert: bool = True) -> str:
-    """Memory in MB with its unit: a larger unit only where at most half of one is cut off
-    ("2000M", "3G", "62.50G"); 0 is "0"."""
-    if mb == 0:
-        return "0"
-    value: float = mb
-    place = 0
-    units = "MGTPE"
-    while convert and value >= 1024 and value % 512 == 0 and place < len(units) - 1:
-        value /= 1024
-        place += 1
-    text = f"{int(value)}" if value == int(value) else f"{value:.2f}"
-    return f"{text}{units[place]}"
-
-
 def or_null(text: str) -> str:
     """The text, or Slurm's "(null)" where there is none."""
     return text or "(null)"
+
+
+__all__ = ["date_line", "duration", "elapsed", "megabytes", "or_null", "timestamp"]

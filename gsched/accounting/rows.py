@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from gsched.gres import by_type
+from gsched import tres
 from gsched.hostlist import compress
-from gsched.model import Hold, Job, JobSpec, JobState, NodeAlloc, Shape
+from gsched.model import Hold, Job, JobSpec, JobState
 from gsched.model.acct import TOGETHER, AcctJob, AcctStep, AcctSteps
+from gsched.model.policy import Tres
 
 #: ends that say nothing about the script: the job's own exit code is 0:0
 _NOT_BY_ITSELF = frozenset(
@@ -80,9 +81,9 @@ def row(job: Job, cluster: str, now: int, *, contain: bool = False, reason: str 
         elapsed_s=elapsed if started else 0,
         suspended_s=max((end or now) - job.start_time - elapsed, 0) if started else 0,
         time_limit=job.time_limit,
-        req_cpus=_cpus(shape),
-        req_nodes=_nodes(shape),
-        req_mem_mb=_memory(shape, alloc),
+        req_cpus=tres.asked_cpus(shape),
+        req_nodes=tres.asked_nodes(shape),
+        req_mem_mb=tres.asked_memory(shape, alloc),
         alloc_cpus=sum(part.cpus for part in alloc),
         alloc_nodes=len(alloc),
         nodes=compress(part.node for part in alloc) if alloc else "",
@@ -96,57 +97,15 @@ def row(job: Job, cluster: str, now: int, *, contain: bool = False, reason: str 
         submit_line=spec.submit_line,
         work_dir=spec.work_dir,
     )
-    gpus = _gpus(shape)
-    kinds = {shape.gpu_type: gpus} if shape.gpu_type and gpus else {}
-    if shape.gpu_kinds:
-        kinds = by_type(shape.gpu_kinds, gpus)
-    found.req_tres = tres(
-        found.req_cpus,
-        found.req_mem_mb,
-        found.req_nodes,
-        gpus,
-        kinds,
-        (shape.share, shape.share_count * found.req_nodes),
-        bill=True,
-    )
+    found.req_tres = _billed(tres.requested(spec, alloc, others=False), job.billing_asked)
     if alloc:
-        found.alloc_tres = tres(
-            found.alloc_cpus,
-            sum(part.mem_mb for part in alloc),
-            len(alloc),
-            sum(part.whole_gpus for part in alloc),
-            job.gpu_types,
-            (shape.share, sum(part.shares for part in alloc)),
-            bill=True,
-        )
+        found.alloc_tres = _billed(tres.allocated(job, others=False), job.billing)
         found.steps = _steps(job, found, contain)
     return found
 
 
-def tres(
-    cpus: int,
-    mb: int,
-    nodes: int,
-    gpus: int,
-    kinds: dict[str, int],
-    share: tuple[str, int] = ("", 0),
-    *,
-    bill: bool = False,
-) -> str:
-    """TRES text in accounting's order (by name), memory in megabytes. `share`: parts of GPUs, what
-    they are called and how many."""
-    parts = [f"cpu={cpus}", f"node={nodes}"]
-    if bill:
-        # Without TRESBillingWeights a job is billed by its CPUs.
-        parts.append(f"billing={cpus}")
-    if mb:
-        parts.append(f"mem={mb}M")
-    if gpus:
-        parts.append(f"gres/gpu={gpus}")
-        parts += [f"gres/gpu:{kind}={count}" for kind, count in kinds.items() if kind and count]
-    if share[1]:
-        parts.append(f"gres/{share[0]}={share[1]}")
-    return ",".join(sorted(parts))
+def _billed(counts: Tres, billing: int) -> str:
+    return tres.sorted_text(counts | {"billing": counts["cpu"] if billing < 0 else billing})
 
 
 def clean(found: AcctJob | AcctSteps) -> None:
@@ -228,57 +187,6 @@ def _elapsed(job: Job, until: int) -> int:
     return max(until - job.start_time, 0)
 
 
-# ---- request ---------------------------------------------------------------------------------
-
-
-def _nodes(shape: Shape) -> int:
-    least = max(shape.min_nodes, 1)
-    if shape.ntasks and shape.ntasks_per_node and not shape.nodes_set:
-        least = max(least, -(-shape.ntasks // shape.ntasks_per_node))
-    return least
-
-
-def _tasks(shape: Shape) -> int:
-    return shape.ntasks or _nodes(shape) * max(shape.ntasks_per_node, 1)
-
-
-def _cpus(shape: Shape) -> int:
-    nodes = least = _nodes(shape)
-    tasks = _tasks(shape)
-    if shape.overcommit:
-        tasks = nodes
-    elif not shape.ntasks and not shape.ntasks_per_node and shape.max_nodes > nodes:
-        # How many tasks there will be is open: Slurm counts one.
-        tasks = least = 1
-    return max(
-        tasks * max(shape.cpus_per_task, 1),
-        nodes * shape.min_cpus_node,
-        _gpus(shape) * shape.cpus_per_gpu,
-        least,
-    )
-
-
-def _gpus(shape: Shape) -> int:
-    if shape.gpus_total:
-        return shape.gpus_total
-    if shape.gpus_per_node:
-        return _nodes(shape) * shape.gpus_per_node
-    if shape.gpus_per_task:
-        return _tasks(shape) * shape.gpus_per_task
-    return _nodes(shape) * shape.gpus_per_socket * max(shape.sockets_per_node, 1)
-
-
-def _memory(shape: Shape, alloc: list[NodeAlloc]) -> int:
-    if shape.mem_per_node is not None:
-        # 0 asks for all of a node: how much that is shows once it has one.
-        return shape.mem_per_node * _nodes(shape) or sum(part.mem_mb for part in alloc)
-    if shape.mem_per_cpu is not None:
-        return shape.mem_per_cpu * _cpus(shape)
-    if shape.mem_per_gpu is not None:
-        return shape.mem_per_gpu * _gpus(shape)
-    return 0
-
-
 # ---- steps -----------------------------------------------------------------------------------
 
 
@@ -301,7 +209,7 @@ def _steps(job: Job, found: AcctJob, contain: bool) -> list[AcctStep]:
         1,
         1,
         first.node,
-        tres(first.cpus, first.mem_mb, 1, gpus, kinds, (job.spec.shape.share, first.shares)),
+        tres.sorted_text(tres.held([first], kinds, job.spec.shape.share)),
         job.usage.user_ms,
         job.usage.system_ms,
         job.usage.max_rss_kb if job.finished and job.usage.max_rss_kb else -1,

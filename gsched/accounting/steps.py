@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gsched.accounting.rows import tres
+from gsched import tres
 from gsched.hostlist import compress
 from gsched.model import Step, StepState
 from gsched.model.acct import AcctStep, AcctSteps
@@ -15,8 +15,6 @@ _OOM_WSTATUS = 125
 def step_row(step: Step, now: int) -> AcctStep:
     """The accounting record of a step as it stands at `now`. Cost: its nodes."""
     cpus = sum(share.alloc.cpus for share in step.nodes)
-    mb = sum(share.alloc.mem_mb for share in step.nodes)
-    gpus = sum(share.alloc.whole_gpus for share in step.nodes)
     names = [share.node for share in step.nodes]
     end = 0 if step.running else step.end_time
     stood = 0 if step.running else step.suspended_s
@@ -34,7 +32,7 @@ def step_row(step: Step, now: int) -> AcctStep:
         len(names),
         step.ntasks,
         compress(names),
-        tres(cpus, mb, len(names), gpus, step.gpu_types),
+        tres.sorted_text(tres.held([share.alloc for share in step.nodes], step.gpu_types)),
         step.usage.user_ms,
         step.usage.system_ms,
         step.usage.max_rss_kb if measured else -1,

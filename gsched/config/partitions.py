@@ -12,6 +12,7 @@ from gsched.config import values
 from gsched.config.lexer import Line, Pair
 from gsched.config.nodes import NodeTable
 from gsched.config.types import PartitionConfig
+from gsched.tres import TresError, weights
 
 
 def job_defaults(pair: Pair) -> dict[str, int]:
@@ -49,6 +50,15 @@ def _tier(pair: Pair) -> int:
 
 def _text(pair: Pair) -> str:
     return "" if pair.value.lower() in {"(null)", "none"} else pair.value
+
+
+def _weights(pair: Pair) -> str:
+    text = _text(pair)
+    try:
+        weights(text)
+    except TresError as wrong:
+        raise pair.bad(f"{wrong} is no weight: NAME=NUMBER is expected") from None
+    return text
 
 
 def _grace(pair: Pair) -> int:
@@ -105,7 +115,7 @@ _SIMPLE: dict[str, tuple[str, Callable[[Pair], Any]]] = {
     "rootonly": ("root_only", values.yes_no),
     "selecttypeparameters": ("select_type_parameters", _text),
     "state": ("state", _state),
-    "tresbillingweights": ("tres_billing_weights", _text),
+    "tresbillingweights": ("tres_billing_weights", _weights),
 }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gsched import tres
 from gsched.bits import bits
 from gsched.hostlist import compress
 from gsched.ledger import arrays, depend, hetero, mail, outbox, reserved, steps
@@ -132,6 +133,7 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     job.suspend_time = job.pre_suspend_s = 0
     job.gpu_types = led.cluster.gpu_types(job.alloc)
     job.licenses_alloc = led.cluster.take_licenses(job)
+    job.billing = tres.with_billing(led.config, job.partition, tres.allocated(job))["billing"]
     led.preparing[job.id] = now + led.config.batch_start_timeout
     led.put_job(job, out)
     out.view["verdict", job_key(job.id)] = None

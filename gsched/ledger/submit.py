@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched import access, admission
+from gsched import access, admission, tres
 from gsched.config import Config, PartitionConfig
 from gsched.environment import sluid
 from gsched.errors import message
@@ -312,6 +312,7 @@ def _make(
         submit_time=int(now),
         eligible_time=max(int(now), spec.begin),
         sluid=sluid(led.config.cluster_name, int(now * 1000), job_id),
+        billing_asked=tres.with_billing(led.config, names[0], tres.requested(spec))["billing"],
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched import admission
+from gsched import admission, tres
 from gsched.errors import message
 from gsched.ledger import arrays, deadline, depend, hetero, jobs
 from gsched.ledger.fields import (
@@ -137,6 +137,8 @@ def _take_over(led: Ledger, job: Job, edit: Edit, now: float, out: Outcome) -> N
     depend.detach(led, job)
     for name in job.__struct_fields__:
         setattr(job, name, getattr(draft, name))
+    asked = tres.requested(job.spec)
+    job.billing_asked = tres.with_billing(led.config, job.partition, asked)["billing"]
     led.put_job(job, out)
     if job.state == JobState.PENDING:
         depend.attach(led, job)

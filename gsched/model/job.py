@@ -311,6 +311,10 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     steps_known: list[tuple[int, int]] = []
     #: its association (Assoc.id); 0 none: associations are not enforced and it has none
     assoc_id: int = 0
+    #: what its request, and its current or last allocation, is billed for (TRESBillingWeights);
+    #: -1: its CPUs
+    billing_asked: int = -1
+    billing: int = -1
 
     @property
     def finished(self) -> bool:
