@@ -52,6 +52,9 @@ MESSAGES: dict[str, str] = {
     "ESLURM_NODE_NOT_AVAIL": "Required node not available (down, drained or reserved)",
     "ESLURM_NODES_BUSY": "Requested nodes are busy",
     "ESLURM_NOT_SUPPORTED": "Requested operation not supported on this system",
+    "ESLURM_PARTITION_ASSOC": (
+        "Multiple partition job request not supported when a partition is set in the association"
+    ),
     "ESLURM_PATHNAME_TOO_LONG": ("Pathname of a file, directory or other parameter too long"),
     "ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE": ("Requested node configuration is not available"),
     "ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE": (

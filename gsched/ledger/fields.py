@@ -7,67 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import Any
 
 from gsched import admission, gres, hostlist, units
 from gsched.errors import message
-from gsched.ledger import depend, reserved
+from gsched.ledger import associate, depend, reserved
+from gsched.ledger.edit import (
+    DENIED,
+    HELD,
+    NOT_SUPPORTED,
+    BadValue,
+    Edit,
+)
 from gsched.ledger.submit import BASIC_PRIORITY, effective_limit
 from gsched.model import Hold, Job, JobState
 from gsched.model.mailtype import MAIL_WORDS
 from gsched.topology import switch_wait
-
-if TYPE_CHECKING:
-    from gsched.ledger.ledger import Ledger
-    from gsched.wire.messages import Call
-
-DENIED = "Access/permission denied"
-HELD = "Job is in held state, pending scheduler release"
-ALREADY_FINISHED = "Job has already finished"
-NOT_SUPPORTED = "Requested operation not supported on this system"
-UNSUPPORTED_FIELD = "Update of this parameter is not supported"
-NODE_CONFIG = "Requested node configuration is not available"
-
-
-class BadValue(Exception):
-    """A field that cannot be set so; the text is Slurm's message."""
-
-
-class Edit:
-    """A job being changed: a draft of its record, and what the setters need to know."""
-
-    def __init__(self, led: Ledger, job: Job, call: Call, now: float) -> None:
-        self.led = led
-        self.job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec))
-        self.uid = call.uid
-        #: all groups of whoever asks
-        self.groups = call.groups
-        self.admin = led.is_admin(call.uid)
-        self.now = int(now)
-        #: something changed that decides where the job can run
-        self.shaped = False
-        self.limit_changed = False
-
-    @property
-    def pending(self) -> bool:
-        return self.job.state == JobState.PENDING
-
-    def pending_only(self) -> None:
-        """Refuses once the job has started."""
-        if not self.pending:
-            raise BadValue(message("ESLURM_JOB_NOT_PENDING"))
-
-    def admin_only(self) -> None:
-        if not self.admin:
-            raise BadValue(DENIED)
-
-    def shape(self, **changes: object) -> None:
-        """Another shape: judged as a whole when all fields are set."""
-        self.pending_only()
-        self.job.spec.shape = msgspec.structs.replace(self.job.spec.shape, **changes)
-        self.shaped = True
 
 
 def priority_of(job: Job) -> int:
@@ -275,6 +230,37 @@ def hold(job: Job, by_admin: bool) -> None:
         job.reason = ""
 
 
+# ---- to whom it is charged -----------------------------------------------------------------------
+
+
+def _accept(code: str) -> None:
+    if code:
+        raise BadValue(message(code))
+
+
+def _account(edit: Edit, value: str) -> None:
+    edit.pending_only()
+    _short(value)
+    _accept(associate.set_account(edit.led, edit.job, value))
+
+
+def _qos(edit: Edit, value: str) -> None:
+    edit.pending_only()
+    _short(value)
+    _accept(associate.set_qos(edit.led, edit.job, value, edit.operator))
+
+
+def _wckey(edit: Edit, value: str) -> None:
+    edit.pending_only()
+    _short(value)
+    _accept(associate.set_wckey(edit.led, edit.job, value))
+
+
+def _short(value: str) -> None:
+    if len(value) > admission.MAX_NAME or "\0" in value:
+        raise BadValue(message("ESLURM_PATHNAME_TOO_LONG"))
+
+
 # ---- where ---------------------------------------------------------------------------------------
 
 
@@ -300,6 +286,7 @@ def _partition(edit: Edit, value: str) -> None:
     if not edit.admin and any(config.partitions[name].root_only for name in names):
         raise BadValue(DENIED)
     job = edit.job
+    _accept(associate.set_partitions(edit.led, job, names))
     job.spec.partitions = names
     job.partition = names[0]
     job.time_limit = effective_limit(job.spec, config.partitions[names[0]])
@@ -519,7 +506,7 @@ def _core_spec(field: str) -> Callable[[Edit, str], None]:
 
 #: lower-case key -> setter; the keys are those of the manual page and Slurm's other names for them
 FIELDS: dict[str, Callable[[Edit, str], None]] = {
-    "account": _text("account", admission.MAX_NAME, pending=True),
+    "account": _account,
     "admincomment": _admin_comment,
     "arraytaskthrottle": _throttle,
     "burstbuffer": _text("burst_buffer", admission.MAX_NAME, pending=True),
@@ -556,7 +543,7 @@ FIELDS: dict[str, Callable[[Edit, str], None]] = {
     "partition": _partition,
     "prefer": _text("prefer", admission.MAX_NAME, pending=True),
     "priority": _priority,
-    "qos": _text("qos", admission.MAX_NAME, pending=True),
+    "qos": _qos,
     "reboot": _reboot,
     "reqcores": _count("ReqCores", "cores_per_socket"),
     "reqnodelist": _req_nodes,
@@ -581,6 +568,6 @@ FIELDS: dict[str, Callable[[Edit, str], None]] = {
     "trespersocket": _gpus("trespersocket"),
     "trespertask": _gpus("trespertask"),
     "wait-for-switch": _switch_wait,
-    "wckey": _text("wckey", admission.MAX_NAME, pending=True),
+    "wckey": _wckey,
     "workdir": _work_dir,
 }

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched.ledger import fields
-from gsched.ledger.fields import ALREADY_FINISHED, DENIED, BadValue, priority_of
+from gsched.ledger.edit import ALREADY_FINISHED, DENIED, BadValue
+from gsched.ledger.fields import priority_of
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.submit import BASIC_PRIORITY
 from gsched.model import Hold, Job, JobState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched.errors import message
-from gsched.ledger.fields import BadValue
+from gsched.ledger.edit import BadValue
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState
 from gsched.wire.messages import Call, Notify

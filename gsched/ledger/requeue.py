@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gsched.errors import message
 from gsched.ledger import hetero, jobs
-from gsched.ledger.fields import BadValue
+from gsched.ledger.edit import BadValue
 from gsched.ledger.hold import REQUEUED_HELD
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState

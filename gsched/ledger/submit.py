@@ -13,7 +13,7 @@ from gsched.config import Config, PartitionConfig
 from gsched.environment import sluid
 from gsched.errors import message
 from gsched.hostlist import compress
-from gsched.ledger import deadline, depend, interactive, jobs, reserved
+from gsched.ledger import associate, deadline, depend, interactive, jobs, reserved
 from gsched.ledger.outcome import Outcome
 from gsched.model import Hold, Job, JobSpec
 from gsched.taskset import TaskSet
@@ -152,6 +152,11 @@ def _component(
     barred = [p.name for p in partitions if p.root_only and not admin]
     if barred or not _may_run(led.config, call.uid, write.user):
         return Refused(call.request_id, "Access/permission denied", "ESLURM_ACCESS_DENIED")
+    user = write.user or str(call.uid)
+    charged = associate.charge(led, spec, user, names, associate.is_operator(led, call))
+    if isinstance(charged, str):
+        return Refused(call.request_id, message(charged), charged)
+    spec, assoc_id = charged
     code = not_permitted(led, names, spec, call, write.group)
     if code:
         return Refused(call.request_id, message(code), code)
@@ -174,6 +179,7 @@ def _component(
         # The script is the first component's.
         job.script = job.environment = ""
     job.deps = deps
+    job.assoc_id = assoc_id
     if job.spec.hold:
         job.held = Hold.USER
         job.priority = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gsched.errors import message
 from gsched.ledger import hetero, jobs, reserved
-from gsched.ledger.fields import BadValue
+from gsched.ledger.edit import BadValue
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
 from gsched.wire.messages import Call, SetLimit, Signal

@@ -10,15 +10,15 @@ import msgspec
 from gsched import admission, tres
 from gsched.errors import message
 from gsched.ledger import arrays, deadline, depend, hetero, jobs
-from gsched.ledger.fields import (
+from gsched.ledger.edit import (
     ALREADY_FINISHED,
     DENIED,
-    FIELDS,
     NODE_CONFIG,
     UNSUPPORTED_FIELD,
     BadValue,
     Edit,
 )
+from gsched.ledger.fields import FIELDS
 from gsched.ledger.hold import hold, release, to_the_top, uhold
 from gsched.ledger.notify import notify
 from gsched.ledger.outcome import Outcome
