@@ -324,7 +324,7 @@ def held_nodes(reservations: Iterable[Reservation], now: float) -> dict[str, Res
     """Nodes that advance reservations have whole now; a maintenance before others."""
     found: dict[str, Reservation] = {}
     for resv in reservations:
-        for share in resv.nodes if resv.active(now) else ():
+        for share in resv.nodes if resv.active(now) and not resv.floats else ():
             if share.cpus < 0 and (share.node not in found or resv.maintenance):
                 found[share.node] = resv
     return found

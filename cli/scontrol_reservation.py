@@ -36,12 +36,15 @@ _KEYS = {
     "maxstartdelay": 1,
     "licenses": 1,
     "burstbuffer": 1,
+    "qos": 1,
+    "allowedpartitions": 2,
     "skip": 1,
 }
+_WHO = ("users", "groups", "accounts", "qos", "allowedpartitions")
 _PLACES = ("nodes", "nodecnt", "gpus")
 _SAME = {"nodelist": "nodes", "nodecount": "nodecnt", "corecount": "corecnt"}
 #: what would have to be kept beside nodes
-_NOT_HERE = ("licenses", "burstbuffer")
+_NOT_HERE = ("burstbuffer",)
 _BUSY_NOTE = (
     "Note, unless nodes are directly requested a reservation must exist in a single partition.\n"
     "If no partition is requested the default partition is assumed.\n"
@@ -71,14 +74,15 @@ def create(words: Sequence[str], streams: Streams, reader: Reader) -> int:
         raise _stop("Start time cannot be after end time.  No reservation created.")
     # Nodes by no name, and none of them, are not given.
     fields = {k: value for k, value in fields.items() if k not in _PLACES or value not in ("", "0")}
-    if "partitionname" in fields and not fields.keys() & {*_PLACES, "corecnt"}:
+    placed = fields.keys() & {*_PLACES, "corecnt"}
+    if "partitionname" in fields and not placed and "licenses" not in fields:
         fields["nodes"] = "ALL"
-    if not fields.keys() & {*_PLACES, "corecnt"}:
+    if not fields.keys() & {*_PLACES, "corecnt", "licenses"}:
         raise _stop(
             "CoreCnt, Nodes, NodeCnt, BurstBuffer or Licenses must be specified.  "
             "No reservation created."
         )
-    if not any(fields.get(key) for key in ("users", "groups", "accounts")):
+    if not any(fields.get(key) for key in _WHO):
         raise _stop(
             "Either Users/Groups and/or Accounts must be specified.  No reservation created."
         )
@@ -186,7 +190,7 @@ def _one(
             rounded = rounded if rounded or (sign and not endless) else _YEAR
         fields[key] = str(rounded)
     elif key == "flags":
-        fields[key + sign] = _flags(value)
+        fields[key + sign] = _flags(value, sign)
     elif key in ("users", "groups", "accounts"):
         if sign == "-" and verb == "created":
             value = ",".join("-" + one.lstrip("-") for one in value.split(",") if one)
@@ -202,6 +206,17 @@ def _one(
         )
     elif key == "tres":
         _tres(fields, value, verb)
+    elif key == "licenses":
+        from gsched.licenses import LicenseError, parse
+
+        try:
+            parse(value)
+        except LicenseError:
+            doing = "creating" if verb == "created" else "updating"
+            raise Stop(
+                1, f"Error {doing} the reservation: Invalid license specification\n"
+            ) from None
+        fields[key] = value
     elif key in _NOT_HERE:
         raise _Wrong(f"{key.capitalize()} in reservations are not supported here: {word}.")
     else:
@@ -236,20 +251,22 @@ def _tres(fields: dict[str, str], text: str, verb: str) -> None:
             raise Stop(1, f"{NAME}: error: TRES type '{kind}' not supported with reservations\n")
 
 
-def _flags(text: str) -> str:
-    """Flags with PURGE_COMP's time in seconds."""
+def _flags(text: str, sign: str) -> str:
+    """Flags with PURGE_COMP's time in seconds; `sign` says that they are added or taken away."""
     from gsched import reserve, units
 
     words = []
     for item in filter(None, text.split(",")):
         word, equals, value = item.partition("=")
-        if reserve.flag(word) is None:
-            raise _Wrong(f"Error parsing flags {text}.")
+        flag = reserve.flag(word)
+        lasting = flag in reserve.LASTING if sign == "-" else flag == "TIME_FLOAT" and sign
+        if flag is None or lasting:
+            raise _Wrong(f"Error parsing flags {sign}{text}.")
         if equals:
             try:
                 value = str(units.parse_time_limit(value))
             except units.UnitError:
-                raise _Wrong(f"Error parsing flags {text}.") from None
+                raise _Wrong(f"Error parsing flags {sign}{text}.") from None
         words.append(f"{word}={value}" if equals else word)
     return ",".join(words)
 
@@ -294,10 +311,12 @@ def _send(reader: Reader, request: UpdateReservation, prefix: str, again: str) -
 
 def lines(resv: Reservation, config: Config, env: Mapping[str, str], now: float) -> list[str]:
     """The lines of one reservation, without indentation and line ends."""
+    from gsched import reserve
     from gsched.hostlist import compress
     from gsched.units import format_padded
     from gsched_cli.text import or_null, timestamp
 
+    resv = reserve.at(resv, now)
     cores = cpus = gpus = 0
     for share in resv.nodes:
         conf = config.nodes.get(share.node)
@@ -319,8 +338,8 @@ def lines(resv: Reservation, config: Config, env: Mapping[str, str], now: float)
         f"Nodes={or_null(compress([share.node for share in resv.nodes]))} "
         f"NodeCnt={len(resv.nodes)} CoreCnt={cores} Features={or_null(resv.features)} "
         f"PartitionName={or_null(resv.partition)} Flags={flags}",
-        f"TRES={tres}",
-        "AllowedPartitions=(null) QOS=(null)",
+        f"TRES={tres if resv.nodes else '(null)'}",
+        f"AllowedPartitions={or_null(','.join(resv.partitions))} QOS={or_null(','.join(resv.qos))}",
         f"Users={or_null(','.join(resv.users))} Groups={or_null(','.join(resv.groups))} "
         f"Accounts={or_null(','.join(resv.accounts))} Licenses={or_null(resv.licenses)} "
         f"State={'ACTIVE' if resv.active(now) else 'INACTIVE'} BurstBuffer=(null)",
@@ -330,16 +349,18 @@ def lines(resv: Reservation, config: Config, env: Mapping[str, str], now: float)
 
 def table(found: Sequence[Reservation], env: Mapping[str, str], now: float, header: bool) -> str:
     """`sinfo -T`."""
+    from gsched import reserve
     from gsched.hostlist import compress
     from gsched.units import format_padded
     from gsched_cli.text import timestamp
 
+    found = [reserve.at(resv, now) for resv in found]
     rows = [("RESV_NAME", "STATE", "START_TIME", "END_TIME", "DURATION", "NODELIST")]
     rows = rows if header else []
     for resv in found:
         state = "ACTIVE" if resv.active(now) else "INACTIVE"
         times = timestamp(resv.start, env, now), timestamp(resv.end, env, now)
-        nodes = compress([share.node for share in resv.nodes])
+        nodes = compress([share.node for share in resv.nodes]) or "(null)"
         rows.append((resv.name, state, *times, format_padded(resv.duration), nodes))
     return "".join(
         f"{name:<10} {state:>8}  {start:>19}  {end:>19}  {length:>11}  {nodes}\n"

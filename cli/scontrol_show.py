@@ -127,7 +127,7 @@ def _topology(what: str | None, env: Mapping[str, str], reader: Reader, streams:
 
 def _licenses(what: str | None, reader: Reader, streams: Streams, one_line: bool) -> int:
     from gsched.licenses import parse
-    from gsched.wire.messages import JobQuery
+    from gsched.wire.messages import JobQuery, NodeQuery
 
     totals = reader.config().licenses
     if not totals:
@@ -139,11 +139,20 @@ def _licenses(what: str | None, reader: Reader, streams: Streams, one_line: bool
         if job.alloc and job.licenses_alloc:
             for name, count in parse(job.licenses_alloc)[0].items():
                 used[name] = used.get(name, 0) + count
+    reserved = dict.fromkeys(totals, 0)
+    now = reader.now()
+    for resv in asking(
+        lambda: reader.nodes(NodeQuery()), "slurm_load_licenses error:"
+    ).reservations:
+        if resv.licenses and resv.active(now):
+            for name, count in parse(resv.licenses)[0].items():
+                reserved[name] = reserved.get(name, 0) + count
     between = " " if one_line else "\n    "
     for name, total in sorted(totals.items()):
         if what is None or what == name:
             free = max(0, total - used[name])
-            figures = f"Total={total} Used={used[name]} Free={free} Reserved=0 Remote=no"
+            kept = reserved[name]
+            figures = f"Total={total} Used={used[name]} Free={free} Reserved={kept} Remote=no"
             streams.stdout.write(f"LicenseName={name}{between}{figures}\n")
     return 0
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: verdict on a job that waits for licences, beside those of the core
 LICENSES = 100
+#: how long a job without a limit is taken to run
+_YEAR = 365 * 86400
 #: value of `held` for rows that take no part in a pass
 _KEPT = 3
 
@@ -68,6 +70,11 @@ def exist(text: str, totals: Mapping[str, int]) -> bool:
     )
 
 
+def _count(into: Counts, counts: Mapping[str, int], times: int) -> None:
+    for name, count in counts.items():
+        into[name] = into.get(name, 0) + count * times
+
+
 class Queue(Protocol):
     """A core, or what stands before it."""
 
@@ -84,6 +91,19 @@ class _Waiting:
     rows: list[list[int]]
     priority: int
     begin: int
+    #: seconds, 0 unlimited; the advance reservation it is to start in, "" none
+    limit: int = 0
+    within: str = ""
+
+
+@dataclass
+class _Window:
+    """What an advance reservation keeps for its jobs, and when."""
+
+    counts: Counts
+    spans: list[tuple[int, int]]
+    #: held by its jobs
+    used: Counts
 
 
 class Licenses:
@@ -94,6 +114,9 @@ class Licenses:
         self.totals = dict(totals)
         self._free = dict(totals)
         self._held: dict[int, Counts] = {}
+        #: job -> advance reservation that it runs in; those that keep some, by name
+        self._of: dict[int, str] = {}
+        self._windows: dict[str, _Window] = {}
         self._waiting: dict[int, _Waiting] = {}
         #: jobs that were told that they wait for licences
         self._told: set[int] = set()
@@ -102,11 +125,38 @@ class Licenses:
         """Waiting jobs that want some."""
         return len(self._waiting)
 
+    def reserve(self, name: str, counts: Counts, spans: list[tuple[int, int]]) -> None:
+        """An advance reservation keeps so many while it is in force; {}: none. Cost: jobs that hold
+        any."""
+        self._windows.pop(name, None)
+        if not counts:
+            return
+        window = self._windows[name] = _Window(dict(counts), list(spans), {})
+        for job_id, within in self._of.items():
+            if within == name:
+                _count(window.used, self._held[job_id], 1)
+
+    def reserved(self, name: str, start: int, end: int, but: str = "") -> int:
+        """How many of a licence reservations (but one) keep at some time between. Cost: those that
+        keep any."""
+        return sum(
+            window.counts.get(name, 0)
+            for resv, window in self._windows.items()
+            if resv != but and any(a < end and start < b for a, b in window.spans)
+        )
+
     def add(
-        self, job_id: int, choices: list[Counts], rows: list[list[int]], priority: int, begin: int
+        self,
+        job_id: int,
+        choices: list[Counts],
+        rows: list[list[int]],
+        priority: int,
+        begin: int,
+        limit: int = 0,
+        within: str = "",
     ) -> None:
         """A job that wants licences is in the queue."""
-        self._waiting[job_id] = _Waiting(choices, rows, priority, begin)
+        self._waiting[job_id] = _Waiting(choices, rows, priority, begin, limit, within)
         self._told.discard(job_id)
 
     def remove(self, job_id: int) -> None:
@@ -114,9 +164,9 @@ class Licenses:
         self._waiting.pop(job_id, None)
         self._told.discard(job_id)
 
-    def take(self, job_id: int, text: str) -> str:
-        """A job that starts (or is found running) takes the first choice that is free; what it
-        took, as text."""
+    def take(self, job_id: int, text: str, within: str = "") -> str:
+        """A job that starts (or is found running) in an advance reservation, or in none, takes the
+        first choice that is free; what it took, as text."""
         if not text:
             return ""
         choices = parse(text)
@@ -126,12 +176,20 @@ class Licenses:
         for name, count in counts.items():
             self._free[name] = self._free.get(name, 0) - count
         self._held[job_id] = counts
+        if within:
+            self._of[job_id] = within
+            if within in self._windows:
+                _count(self._windows[within].used, counts, 1)
         return shown(counts)
 
     def give(self, job_id: int) -> None:
         """A job needs them no longer; nothing if it has none."""
-        for name, count in self._held.pop(job_id, {}).items():
+        counts = self._held.pop(job_id, {})
+        for name, count in counts.items():
             self._free[name] += count
+        window = self._windows.get(self._of.pop(job_id, ""))
+        if window is not None:
+            _count(window.used, counts, -1)
 
     def free(self, name: str) -> int:
         return self._free.get(name, 0)
@@ -140,13 +198,14 @@ class Licenses:
         """What a waiting job may have of each: free ones that no job ahead of it takes or keeps.
         Cost: the waiting jobs that want some."""
         free = dict(self._free)
+        given: dict[str, Counts] = {}
         mine = self._waiting.get(job_id)
         for other_id, job in self._in_order():
             if other_id == job_id or mine is None:
                 break
             if job.begin <= now:
-                self._give_out(job, free)
-        return free
+                self._give_out(job, free, given, now)
+        return free if mine is None else self._left(mine, free, given, now)
 
     def holders(self, name: str) -> list[tuple[int, int]]:
         """(job, how many of a licence it holds). Cost: the jobs that hold any."""
@@ -155,14 +214,30 @@ class Licenses:
     def _in_order(self) -> list[tuple[int, _Waiting]]:
         return sorted(self._waiting.items(), key=lambda item: (-item[1].priority, item[0]))
 
-    def _give_out(self, job: _Waiting, free: Counts) -> int:
-        """How many of a job's tasks may have what they want; it is taken from `free`."""
+    def _left(self, job: _Waiting, free: Counts, given: Mapping[str, Counts], now: int) -> Counts:
+        """Of what is free, what a job may take: not what reservations it is not of keep for their
+        jobs at some time while it would run."""
+        if not self._windows:
+            return free
+        left, until = dict(free), now + (job.limit or _YEAR)
+        for resv, window in self._windows.items():
+            if resv == job.within or not any(a < until and now < b for a, b in window.spans):
+                continue
+            for name, count in window.counts.items():
+                theirs = window.used.get(name, 0) + given.get(resv, {}).get(name, 0)
+                left[name] = left.get(name, 0) - max(0, count - theirs)
+        return left
+
+    def _give_out(self, job: _Waiting, free: Counts, given: dict[str, Counts], now: int) -> int:
+        """How many of a job's tasks may have what they want; it is taken from `free`, and noted
+        in `given` where it is for a reservation."""
         tasks = max(map(len, job.rows))
         may = 0
         for counts in job.choices:
-            starts = min(tasks - may, self._fit(counts, free))
-            for name, count in counts.items():
-                free[name] = free.get(name, 0) - count * starts
+            starts = min(tasks - may, self._fit(counts, self._left(job, free, given, now)))
+            _count(free, counts, -starts)
+            if job.within:
+                _count(given.setdefault(job.within, {}), counts, starts)
             may += starts
         return may
 
@@ -175,12 +250,13 @@ class Licenses:
         """(rows that may not start for want of licences, jobs none of whose rows may). Cost: the
         waiting jobs that want some."""
         free = dict(self._free)
+        given: dict[str, Counts] = {}
         kept: list[int] = []
         none: set[int] = set()
         for job_id, job in self._in_order():
             if job.begin > now:
                 continue
-            may = self._give_out(job, free)
+            may = self._give_out(job, free, given, now)
             kept += [key for rows in job.rows for key in rows[may:]]
             if not may:
                 none.add(job_id)

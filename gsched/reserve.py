@@ -13,13 +13,20 @@ from gsched.model.reservation import Reservation
 FLAGS = (
     *("MAINT", "FLEX", "OVERLAP", "IGNORE_JOBS", "HOURLY", "DAILY", "WEEKDAY", "WEEKEND"),
     *("WEEKLY", "SPEC_NODES", "ALL_NODES", "ANY_NODES", "STATIC", "FIRST_CORES", "PART_NODES"),
-    *("PURGE_COMP", "NO_HOLD_JOBS_AFTER_END", "MAGNETIC"),
+    *("TIME_FLOAT", "REPLACE", "REPLACE_DOWN", "PURGE_COMP", "NO_HOLD_JOBS_AFTER_END"),
+    *("MAGNETIC", "USER_DELETE"),
 )
 #: other words for flags
-_ALSO = {"STATIC_ALLOC": "STATIC", "NO_HOLD_JOBS_AFTER": "NO_HOLD_JOBS_AFTER_END"}
+_ALSO = {
+    "STATIC_ALLOC": "STATIC",
+    "NO_HOLD_JOBS_AFTER": "NO_HOLD_JOBS_AFTER_END",
+    "LICENSE_ONLY": "ANY_NODES",
+}
 #: what Slurm has and is not done here
-UNSUPPORTED = frozenset(
-    {"TIME_FLOAT", "REPLACE", "REPLACE_DOWN", "LICENSE_ONLY", "ANY_NODES", "FORCE_START"}
+UNSUPPORTED = frozenset({"FORCE_START"})
+#: flags that cannot be taken away again; of TIME_FLOAT neither can it be given later
+LASTING = frozenset(
+    {"FIRST_CORES", "NO_HOLD_JOBS_AFTER_END", "OVERLAP", "REPLACE", "REPLACE_DOWN", "TIME_FLOAT"}
 )
 REPEATS = ("HOURLY", "DAILY", "WEEKDAY", "WEEKEND", "WEEKLY")
 #: PURGE_COMP without a time, seconds
@@ -72,6 +79,14 @@ def next_start(how: str, start: int) -> int:
             return int(moment.timestamp())
 
 
+def at(resv: Reservation, now: float) -> Reservation:
+    """The reservation as it stands now: one that floats keeps ahead of the time."""
+    if not resv.floats:
+        return resv
+    start = int(now) + resv.floats
+    return msgspec.structs.replace(resv, start=start, end=start + resv.duration)
+
+
 def advanced(resv: Reservation, now: float) -> Reservation | None:
     """The same at its next time, once this one is over; None: there is none."""
     how = repeat(resv.flags)
@@ -108,14 +123,23 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, text.split(","))))
 
 
-def may_use(resv: Reservation, user: str, groups: Collection[str], account: str) -> bool:
-    """Whether a user's jobs under an account may use it."""
+def takes(resv: Reservation, qos: str, partitions: Collection[str]) -> bool:
+    """Whether jobs of a QOS in one of these partitions may use it."""
+    return (not resv.qos or (qos or "normal") in resv.qos) and (
+        not resv.partitions or not set(resv.partitions).isdisjoint(partitions)
+    )
+
+
+def may_use(
+    resv: Reservation, user: str, groups: Collection[str], accounts: Collection[str]
+) -> bool:
+    """Whether a user's jobs under an account, given with those above it, may use it."""
     people = True
     if resv.users:
         people = _listed(resv.users, (user,))
     elif resv.groups:
         people = _listed(resv.groups, groups)
-    return people and (not resv.accounts or _listed(resv.accounts, (account,)))
+    return people and (not resv.accounts or _listed(resv.accounts, accounts))
 
 
 def _listed(allowed: tuple[str, ...], mine: Collection[str]) -> bool:

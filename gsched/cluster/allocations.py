@@ -54,7 +54,7 @@ class Allocations:
         self._key[job.id] = key
         for part in open_parts:
             self._nodes.free_cpus[self._nodes.index[part.node]] &= ~part.cpu_ids
-        self._licenses.take(job.id, job.licenses_alloc)
+        self._licenses.take(job.id, job.licenses_alloc, job.reservation)
 
     def _row(self, part: NodeAlloc) -> tuple[int, int, int, int, int, tuple[int, ...]]:
         """A share as the core takes it over."""
@@ -65,7 +65,7 @@ class Allocations:
 
     def take_licenses(self, job: Job) -> str:
         """Those that a job which starts holds until `release`."""
-        return self._licenses.take(job.id, job.spec.licenses)
+        return self._licenses.take(job.id, job.spec.licenses, job.reservation)
 
     def assign_cpus(self, job: Job, alloc: list[NodeAlloc]) -> None:
         """Chooses the CPUs for shares that the core has set aside by number, and puts the node

@@ -5,7 +5,7 @@ The only owner of a core. Pure: it is told what changes and asked what fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from gsched import _core, forecast
@@ -20,6 +20,7 @@ from gsched.cluster.windows import Windows
 from gsched.cluster.workload import Workload
 from gsched.config import Config
 from gsched.licenses import Licenses
+from gsched.licenses import parse as parse_licenses
 from gsched.model import Job, NodeAlloc, Placement, Plan, Reservation, Shape
 from gsched.together import Together
 
@@ -84,6 +85,7 @@ class Cluster:
         self.set_throttle = self._queue.set_throttle
         self.due = self._queue.due
         self.licenses_left = self._licenses.left_for
+        self.licenses_reserved = self._licenses.reserved
         self.license_holders = self._licenses.holders
         self.take_licenses = self._allocations.take_licenses
         self.assign_cpus = self._allocations.assign_cpus
@@ -139,11 +141,22 @@ class Cluster:
     def reserve(self, resv: Reservation) -> None:
         """An advance reservation is new, or has changed (see Windows.set)."""
         self.changes += 1
+        self.move(resv)
+
+    def move(self, resv: Reservation) -> None:
+        """One that floats is a little later than before: whoever could start still can."""
         self._windows.set(resv)
+        kept = parse_licenses(resv.licenses)[0] if resv.licenses else {}
+        self._licenses.reserve(resv.name, kept, self._windows.spans(resv.name))
+
+    def trace_accounts(self, lineage: Callable[[str], Collection[str]]) -> None:
+        """How an account's name leads to those above it, whose reservations are its too."""
+        self._windows.lineage = lineage
 
     def unreserve(self, name: str) -> None:
         """An advance reservation is gone (see Windows.drop)."""
         self.changes += 1
+        self._licenses.reserve(name, {}, [])
         self._windows.drop(name)
 
     def waits_for_switches(self, job_id: int) -> bool:

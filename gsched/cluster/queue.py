@@ -115,7 +115,8 @@ class Queue:
             whys.append(why)
             for _ in range(1 if why else min(tasks, ARRAY_ROWS)):
                 key = self.new_key()
-                place = (tier * (1 << 40) + job.priority, job.id, job.time_limit, job.spec.begin)
+                begin = self._windows.ready_at(resv, job.spec.begin)
+                place = (tier * (1 << 40) + job.priority, job.id, job.time_limit, begin)
                 self._core.queue_add(
                     key,
                     req,
@@ -127,6 +128,8 @@ class Queue:
                     array=job.array_job_id or -1,
                     since=job.eligible_time or job.submit_time,
                 )
+                if begin > job.spec.begin:
+                    heapq.heappush(self._begins, begin)
                 self.row[key] = (job.id, partition)
                 if resv:
                     self.within[key] = resv
@@ -239,7 +242,9 @@ class Queue:
         for key in rows:
             by_partition.setdefault(self.row[key][1], []).append(key)
         row_lists = list(by_partition.values())
-        self._licenses.add(job.id, choices, row_lists, job.priority, job.spec.begin)
+        within = self.within.get(rows[0], "") if rows else ""
+        begin = self._windows.ready_at(within, job.spec.begin)
+        self._licenses.add(job.id, choices, row_lists, job.priority, begin, job.time_limit, within)
 
     def why_parked(
         self, job: Job, partition: str, fits: set[int] | None = None, req: int = -1

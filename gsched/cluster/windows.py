@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from gsched import _core, reserve
 from gsched.cluster.nodes import Nodes
@@ -19,6 +19,8 @@ class Windows:
         self._nodes = nodes
         self._core = core
         self._known: dict[str, Reservation] = {}
+        #: an account's name -> its own and those above it: their reservations are its too
+        self.lineage: Callable[[str], Collection[str]] = lambda account: (account,)
         self._spans: dict[str, list[tuple[int, int]]] = {}
         self._number: dict[str, int] = {}
         #: numbers are not used again: a job may outlive its reservation
@@ -68,8 +70,21 @@ class Windows:
         del self._known[name], self._spans[name]
 
     def number(self, name: str) -> int:
-        """Its number in the core; -1 for none."""
-        return self._number.get(name, NOWHERE) if name else -1
+        """Its number in the core; -1 for none, and for one whose jobs may run anywhere."""
+        known = self._known.get(name)
+        if not name or (known is not None and known.any_nodes):
+            return -1
+        return self._number.get(name, NOWHERE)
+
+    def spans(self, name: str) -> list[tuple[int, int]]:
+        """Times at which a known one is in force: this one, and some that follow."""
+        return self._spans[name]
+
+    def ready_at(self, name: str, begin: int) -> int:
+        """When a job that may begin then may start in a reservation: not before that is in force,
+        where nothing else would keep it from starting (see number)."""
+        known = self._known.get(name)
+        return max(begin, known.start) if known is not None and known.any_nodes else begin
 
     def ways(self, job: Job) -> list[str]:
         """The reservations in which a job may start, in order; "" is outside of all."""
@@ -79,8 +94,7 @@ class Windows:
         drawn = [
             name
             for name, resv in self._known.items()
-            if "MAGNETIC" in resv.flags
-            and reserve.may_use(resv, job.user, (job.group,), job.spec.account)
+            if "MAGNETIC" in resv.flags and self._may(resv, job, (job.group,))
         ]
         return [*drawn, ""]
 
@@ -136,5 +150,11 @@ class Windows:
             if name not in reserve.names(job.spec.reservation)
             and self.opens(name, at) == at
             and not resv.maintenance
-            and reserve.may_use(resv, job.user, (*groups, job.group), job.spec.account)
+            and self._may(resv, job, (*groups, job.group))
         ]
+
+    def _may(self, resv: Reservation, job: Job, groups: Collection[str]) -> bool:
+        partitions = job.spec.partitions or (job.partition,)
+        return reserve.takes(resv, job.spec.qos, partitions) and reserve.may_use(
+            resv, job.user, groups, self.lineage(job.spec.account)
+        )

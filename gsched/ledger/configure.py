@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gsched import reserve
 from gsched.cluster import Cluster
 from gsched.config import Config, GresCount, NodeConfig
 from gsched.config.overrides import with_partitions
@@ -171,12 +172,13 @@ def rebuild(led: Ledger, config: Config) -> None:
     """A new cluster for a configuration: what jobs hold is restored, what waits is queued."""
     led.config = config
     cluster = led.cluster = Cluster(config)
+    cluster.trace_accounts(led.book.lineage)
     for name, node in led.nodes.items():
         cluster.node_changed(node)
         cluster.set_usable(name, led.node_up(name))
         led.touch_use(name)
     for resv in led.reservations.values():
-        cluster.reserve(resv)
+        cluster.reserve(reserve.at(resv, led.meta.last_now))
     for job in led.jobs.values():
         if job.array_job_id and job.array_throttle:
             running = led.array_running.get(job.array_job_id, 0)

@@ -268,7 +268,8 @@ def _reservation(edit: Edit, value: str) -> None:
     edit.pending_only()
     job = edit.job
     groups = [*edit.groups, job.group]
-    text, code = reserved.wrong(edit.led, value, edit.uid, job.user, groups, job.spec.account)
+    parts = job.spec.partitions or (job.partition,)
+    text, code = reserved.wrong(edit.led, value, edit.uid, job.user, groups, job.spec, parts)
     if code:
         raise BadValue(text)
     job.spec.reservation = value

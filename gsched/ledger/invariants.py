@@ -92,7 +92,8 @@ def check(led: Ledger) -> None:
         _ensure(resv.name == name, f"reservation {name} is stored as {resv.name}")
         _ensure(resv.start < resv.end, f"reservation {name} ends before it begins")
         kept = [share.node for share in resv.nodes]
-        _ensure(len(kept) == len(set(kept)) > 0, f"reservation {name} keeps a node twice, or none")
+        _ensure(len(kept) == len(set(kept)), f"reservation {name} keeps a node twice")
+        _ensure(bool(kept) != resv.any_nodes, f"reservation {name} keeps no nodes, or too many")
     for name in led.nodes:
         used = led.cluster.used(name)
         _ensure(used[0] == cpus[name].bit_count(), f"{name}: CPUs in use")

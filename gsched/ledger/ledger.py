@@ -11,7 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable
 
-from gsched import gpushare
+from gsched import gpushare, reserve
 from gsched.cluster import Cluster
 from gsched.config import Config
 from gsched.ledger import (
@@ -108,12 +108,14 @@ class Ledger:
         self.book = Book()
         self.in_force: set[str] = set()
         self.idle_look = 0.0
+        self.keep_look = 0.0
         self.meta = meta
         self.admins = frozenset(admins)
         self.jobs: dict[int, Job] = {}
         self.nodes: dict[str, Node] = {}
         self.live: dict[str, NodeLive] = {}
         self.cluster = Cluster(config)
+        self.cluster.trace_accounts(self.book.lineage)
         self.answers: dict[bytes, StoredAnswer] = {}
         self._answer_queue: deque[tuple[int, bytes]] = deque()
         #: node -> {job id: index of the node's share in job.alloc}, shares not yet released
@@ -188,7 +190,7 @@ class Ledger:
         accounts.load(self, policy_records, used_records)
         for resv in sorted(reservation_records, key=lambda each: (each.created, each.name)):
             self.reservations[resv.name] = resv
-            self.cluster.reserve(resv)
+            self.cluster.reserve(reserve.at(resv, self.meta.last_now))
         for job in loaded:
             self.jobs[job.id] = job
             self.ref_blob(job.script)

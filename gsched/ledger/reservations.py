@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched import features, hostlist, reserve
-from gsched.ledger import jobs, reserve_nodes, suspend
+from gsched import features, hostlist, licenses, reserve
+from gsched.ledger import jobs, reserve_keep, reserve_nodes, suspend
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.reserve_nodes import NotChosen
 from gsched.model import Hold, Job, JobState, Reservation, ReservedNode
@@ -24,9 +24,13 @@ BAD_NODE = "Invalid node name specified"
 BAD_TIME = "Invalid time specified"
 BAD_PARTITION = "Invalid partition name specified"
 BAD_USER = "Invalid user id"
+BAD_LICENSE = "Invalid license specification"
 NOT_SUPPORTED = "Requested operation not supported on this system"
 #: seconds between two looks at reservations that end once they are idle
 IDLE_LOOK = 30.0
+
+#: seconds by which one that floats is ahead of its time, so that it never lags behind
+AHEAD = 2.0
 
 #: what says of which nodes, or of how many, a reservation is
 _PLACES = {"nodes", "nodecnt", "corecnt", "gpus"}
@@ -39,8 +43,9 @@ class _Wrong(Exception):
 def change(
     led: Ledger, call: Call, write: UpdateReservation, now: float, out: Outcome
 ) -> Done | Refused:
-    """For administrators. Nothing is changed by a refusal."""
-    if not led.is_admin(call.uid):
+    """For administrators; USER_DELETE lets who may use one delete it. Nothing is changed by a
+    refusal."""
+    if not led.is_admin(call.uid) and not _may_delete(led, call, write):
         return Refused(call.request_id, BAD_USER, "ESLURM_USER_ID_MISSING")
     try:
         if write.verb == "create":
@@ -58,6 +63,14 @@ def change(
     return Done(call.request_id, 0, data=name)
 
 
+def _may_delete(led: Ledger, call: Call, write: UpdateReservation) -> bool:
+    resv = led.reservations.get(write.name)
+    if write.verb != "delete" or resv is None or "USER_DELETE" not in resv.flags:
+        return False
+    accounts = led.book.lineage(led.book.default_account(call.user))
+    return reserve.may_use(resv, call.user, call.groups, accounts)
+
+
 # ---- create, update, delete -------------------------------------------------------------------
 
 
@@ -73,6 +86,7 @@ def _create(led: Ledger, call: Call, write: UpdateReservation, now: float, out: 
     if not reserve.good_name(resv.name):
         raise _Wrong(INVALID)
     resv.nodes = _nodes(led, resv, write.fields)
+    _licensed(led, resv, resv)
     # Every reservation uses up a number, as in Slurm; one that is refused does not.
     led.meta.next_reservation = number + 1
     _put(led, resv, out)
@@ -100,7 +114,7 @@ def _update(led: Ledger, write: UpdateReservation, now: float, out: Outcome) -> 
         if later is None:
             raise _Wrong(NOT_SKIPABLE)
         resv = later
-    elif fields.get("starttime") and old.active(now):
+    elif fields.get("starttime") and (old.active(now) or old.floats):
         raise _Wrong(STARTED)
     if fields.get("nodes") == "":
         # It keeps its nodes, which were not named by anybody from here on.
@@ -108,6 +122,10 @@ def _update(led: Ledger, write: UpdateReservation, now: float, out: Outcome) -> 
         resv.flags = reserve.ordered({*resv.flags} - {"SPEC_NODES", "ALL_NODES"})
     _set(led, resv, fields, now)
     placed = bool(_PLACES & fields.keys())
+    if old.any_nodes and (placed or not resv.any_nodes or not resv.licenses):
+        raise _Wrong(INVALID)
+    if "licenses" in fields:
+        _licensed(led, resv, old)
     if fields.get("features") and not placed:
         raise _Wrong(NOT_SUPPORTED)
     timed = {"starttime", "endtime", "duration"}
@@ -151,10 +169,11 @@ def _put(led: Ledger, resv: Reservation, out: Outcome) -> None:
 
 def _told(led: Ledger, resv: Reservation, out: Outcome) -> None:
     """The cluster plans around it as it is now, and its jobs are looked at anew."""
-    led.cluster.reserve(resv)
+    led.cluster.reserve(reserve.at(resv, led.meta.last_now))
     _requeue(led, resv.name, "MAGNETIC" in resv.flags)
-    out.wake(resv.start)
-    out.wake(resv.end)
+    if not resv.floats:
+        out.wake(resv.start)
+        out.wake(resv.end)
 
 
 def _requeue(led: Ledger, name: str, magnetic: bool) -> None:
@@ -195,6 +214,10 @@ def _set(led: Ledger, resv: Reservation, fields: dict[str, str], now: float) -> 
     """Everything but the nodes."""
     _flags(resv, fields)
     _times(resv, fields, now)
+    if "TIME_FLOAT" in resv.flags:
+        if reserve.repeat(resv.flags):
+            raise _Wrong(NOT_SUPPORTED)
+        resv.floats = resv.floats or resv.start - int(now)
     for key, value in fields.items():
         base = key.rstrip("+-")
         if base in ("users", "groups", "accounts"):
@@ -203,6 +226,18 @@ def _set(led: Ledger, resv: Reservation, fields: dict[str, str], now: float) -> 
             if value and value not in led.config.partitions:
                 raise _Wrong(BAD_PARTITION)
             resv.partition = value
+        elif base == "qos":
+            resv.qos = _names(value)
+            if any(name not in led.book.qos for name in resv.qos):
+                raise _Wrong("Invalid qos specification")
+        elif base == "allowedpartitions":
+            resv.partitions = _names(value)
+            if any(name not in led.config.partitions for name in resv.partitions):
+                raise _Wrong(BAD_PARTITION)
+        elif base == "licenses":
+            if not value and resv.licenses:
+                raise _Wrong(BAD_LICENSE)
+            resv.licenses = value
         elif base == "features":
             if value:
                 try:
@@ -221,8 +256,30 @@ def _set(led: Ledger, resv: Reservation, fields: dict[str, str], now: float) -> 
             resv.gpu_type, resv.gpu_count = kind, _some(number)
     if resv.users and resv.groups:
         raise _Wrong("Users and Groups are mutually exclusive")
-    if not resv.users and not resv.groups and not resv.accounts:
+    if not (resv.users or resv.groups or resv.accounts or resv.qos or resv.partitions):
         raise _Wrong("Reservation request lacks users, groups or accounts")
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, value.split(","))))
+
+
+def _licensed(led: Ledger, resv: Reservation, old: Reservation) -> None:
+    """The licences it keeps exist, and no other reservation keeps them then."""
+    if not resv.licenses:
+        return
+    try:
+        choices = licenses.parse(resv.licenses)
+    except licenses.LicenseError:
+        raise _Wrong(BAD_LICENSE) from None
+    moment = reserve.at(resv, led.meta.last_now)
+    for name, count in choices[0].items():
+        others = max(
+            led.cluster.licenses_reserved(name, start, end, but=old.name)
+            for start, end in reserve.spans(moment)
+        )
+        if len(choices) > 1 or others + count > led.config.licenses.get(name, 0):
+            raise _Wrong(BAD_LICENSE)
 
 
 def _int(value: str) -> int:
@@ -272,6 +329,10 @@ def _flags(resv: Reservation, fields: dict[str, str]) -> None:
         was = set(resv.flags)
         mine = was | words if key == "flags+" else was - words if key == "flags-" else words | shown
         resv.flags = reserve.ordered(mine)
+        if key == "flags-" and words & reserve.LASTING:
+            raise _Wrong(f"Reservation flag {min(words & reserve.LASTING)} cannot be removed")
+        if "TIME_FLOAT" in resv.flags and not resv.floats and resv.nodes:
+            raise _Wrong("Reservation flag TIME_FLOAT cannot be added")
         if "PURGE_COMP" not in resv.flags:
             resv.purge_comp = resv.idle_since = 0
         if sum(word in resv.flags for word in reserve.REPEATS) > 1:
@@ -300,9 +361,16 @@ def _times(resv: Reservation, fields: dict[str, str], now: float) -> None:
 
 def _nodes(led: Ledger, resv: Reservation, fields: dict[str, str]) -> tuple[ReservedNode, ...]:
     """The nodes it keeps, as asked for."""
+    if resv.any_nodes:
+        if not resv.licenses:
+            raise _Wrong(INVALID)
+        resv.partition, resv.node_count, resv.core_counts, resv.gpu_count = "", 0, (), 0
+        return ()
     if not any(fields.get(key) for key in _PLACES):
-        raise _Wrong(INVALID)
+        raise _Wrong(BAD_NODE if resv.licenses else INVALID)
     text = fields.get("nodes", "")
+    if text and {"REPLACE", "REPLACE_DOWN"} & set(resv.flags):
+        raise _Wrong(BAD_NODE)
     flags = set(resv.flags) - {"SPEC_NODES", "ALL_NODES"}
     named: list[str] = []
     if text.lower() == "all":
@@ -355,7 +423,19 @@ def _limit(led: Ledger, job: Job, now: float, out: Outcome) -> None:
 
 def tick(led: Ledger, now: float, out: Outcome) -> None:
     """Reservations begin and end, repeat, and go. Cost: reservations; where one ends, jobs."""
+    looks = now >= led.keep_look
     for resv in list(led.reservations.values()):
+        if resv.floats:
+            # Its time has moved on, which is no fact to be stored. A pass before the next tick
+            # finds it where it will be then: who may start at one time may at any.
+            led.cluster.move(reserve.at(resv, now + AHEAD))
+            continue
+        other = reserve_keep.replaced(led, resv, now) if looks else None
+        if other is not None:
+            _put(led, other, out)
+            led.cluster.reserve(other)
+            out.schedule = True
+            resv = other
         active = resv.active(now)
         if active != (resv.name in led.in_force):
             led.in_force ^= {resv.name}
@@ -367,6 +447,9 @@ def tick(led: Ledger, now: float, out: Outcome) -> None:
                 continue
             _put(led, later, out)
             led.cluster.reserve(later)
+            if later.any_nodes:
+                # Its jobs may start at another time.
+                _requeue(led, later.name, "MAGNETIC" in later.flags)
             out.schedule = True
             resv = later
         elif resv.purge_comp and active and now >= led.idle_look:
@@ -374,6 +457,8 @@ def tick(led: Ledger, now: float, out: Outcome) -> None:
                 continue
         out.wake(resv.end if resv.active(now) else resv.start)
     led.in_force &= led.reservations.keys()
+    if looks:
+        led.keep_look = now + reserve_keep.LOOK
     if now >= led.idle_look:
         led.idle_look = now + IDLE_LOOK
 

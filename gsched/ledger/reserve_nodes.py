@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,9 +32,11 @@ class Rest:
     reserved: bool = False
 
 
-def choose(led: Ledger, resv: Reservation, named: Iterable[str]) -> tuple[ReservedNode, ...]:
-    """What a reservation keeps: of the nodes `named`, or of those that are idle then. Raises
-    NotChosen. Cost: nodes, and the jobs on those in question."""
+def choose(
+    led: Ledger, resv: Reservation, named: Iterable[str], without: Collection[str] = ()
+) -> tuple[ReservedNode, ...]:
+    """What a reservation keeps: of the nodes `named`, or of those that are idle then and not among
+    those to do without. Raises NotChosen. Cost: nodes, and the jobs on those in question."""
     names = list(named)
     per_core = {name: led.config.nodes[name].threads_per_core for name in names}
     if names:
@@ -45,7 +47,8 @@ def choose(led: Ledger, resv: Reservation, named: Iterable[str]) -> tuple[Reserv
             if not one.idle:
                 raise NotChosen(OVERLAPS if one.reserved else BUSY)
         return tuple(ReservedNode(name) for name in names)
-    rests = {name: rest(led, resv, name) for name in _candidates(led, resv)}
+    found = [name for name in _candidates(led, resv) if name not in without]
+    rests = {name: rest(led, resv, name) for name in found}
     per_core = {name: led.config.nodes[name].threads_per_core for name in rests}
     if not resv.gpu_count and not resv.core_counts:
         idle = [name for name, one in rests.items() if one.idle]
@@ -86,11 +89,13 @@ def rest(led: Ledger, resv: Reservation, name: str) -> Rest:
                 left.idle = False
     if resv.maintenance or "OVERLAP" in resv.flags:
         return left
+    now = led.meta.last_now
+    mine = reserve.at(resv, now)
     for other in led.reservations.values():
         if other.name == resv.name or other.maintenance or "OVERLAP" in other.flags:
             continue
         for share in other.nodes:
-            if share.node == name and reserve.overlap(resv, other):
+            if share.node == name and reserve.overlap(mine, reserve.at(other, now)):
                 left.cpus -= conf.cpus if share.cpus < 0 else share.cpus
                 left.gpus = 0 if share.cpus < 0 else left.gpus & ~share.gpus
                 left.idle, left.reserved = False, True

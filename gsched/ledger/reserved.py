@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING
 
 from gsched import reserve
 from gsched.errors import message
-from gsched.model import Job
+from gsched.model import Job, JobSpec
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
 
 
 def wrong(
-    led: Ledger, text: str, uid: int, user: str, groups: Collection[str], account: str
+    led: Ledger,
+    text: str,
+    uid: int,
+    user: str,
+    groups: Collection[str],
+    spec: JobSpec,
+    partitions: Collection[str],
 ) -> tuple[str, str]:
     """Slurm's sentence and code where a user's job may not ask for these reservations; "" it
     may."""
@@ -25,7 +31,8 @@ def wrong(
         resv = led.reservations.get(name)
         if resv is None:
             return message("ESLURM_RESERVATION_INVALID"), "ESLURM_RESERVATION_INVALID"
-        if not led.is_admin(uid) and not reserve.may_use(resv, user, groups, account):
+        may = reserve.may_use(resv, user, groups, led.book.lineage(spec.account))
+        if not led.is_admin(uid) and not (may and reserve.takes(resv, spec.qos, partitions)):
             return message("ESLURM_RESERVATION_ACCESS"), "ESLURM_RESERVATION_ACCESS"
     return "", ""
 

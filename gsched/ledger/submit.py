@@ -160,9 +160,8 @@ def _component(
     code = not_permitted(led, names, spec, call, write.group)
     if code:
         return Refused(call.request_id, message(code), code)
-    text, code = reserved.wrong(
-        led, spec.reservation, call.uid, write.user, [*call.groups, write.group], spec.account
-    )
+    groups = [*call.groups, write.group]
+    text, code = reserved.wrong(led, spec.reservation, call.uid, write.user, groups, spec, names)
     if code:
         return Refused(call.request_id, text, code)
     spec = _with_defaults(spec, partitions[0], led, call.uid, admin)

@@ -48,6 +48,12 @@ class Reservation(msgspec.Struct, array_like=True, gc=False):
     #: uid that made it, and when
     created_by: int = 0
     created: int = 0
+    #: QOS and partitions whose jobs may use it; () any
+    qos: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    #: TIME_FLOAT: it begins so many seconds from now, whenever that is (see reserve.at); 0: it does
+    #: not float
+    floats: int = 0
 
     @property
     def duration(self) -> int:
@@ -57,6 +63,11 @@ class Reservation(msgspec.Struct, array_like=True, gc=False):
     @property
     def maintenance(self) -> bool:
         return "MAINT" in self.flags
+
+    @property
+    def any_nodes(self) -> bool:
+        """Whether its jobs may run anywhere: it keeps licences alone."""
+        return "ANY_NODES" in self.flags
 
     @property
     def flex(self) -> bool:

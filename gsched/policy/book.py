@@ -152,6 +152,12 @@ class Book:
             above = self.parent(above)
         return found
 
+    def lineage(self, account: str) -> tuple[str, ...]:
+        """An account and those above it, root last; one that is not known stands alone. Cost: depth
+        of the tree."""
+        own = self.account(account)
+        return tuple(one.account for one in self.chain(own)) if own is not None else (account,)
+
     def below(self, account: str) -> list[Assoc]:
         """What hangs directly below an account: accounts and users, in the order they were made."""
         return [self.assocs[one] for one in sorted(self._below.get(account, ()))]

@@ -104,9 +104,7 @@ class Quota:
         """An account and those above it, root last."""
         known = self._paths.get(account)
         if known is None:
-            own = self._book.account(account)
-            known = tuple(one.account for one in self._book.chain(own)) if own else (account,)
-            self._paths[account] = known
+            known = self._paths[account] = self._book.lineage(account)
         return known
 
     def _stand(self, assoc: Assoc, below: Mapping[str, list[Work]]) -> None:

@@ -105,9 +105,11 @@ class Bench:
             )
         )
 
-    def write(self, write: AnyWrite, uid: int = 1000, request_id: bytes = b"") -> Reply:
+    def write(
+        self, write: AnyWrite, uid: int = 1000, request_id: bytes = b"", user: str = ""
+    ) -> Reply:
         request_id = request_id or next(self._ids).to_bytes(8, "big")
-        out = self.apply(Write(Call(request_id, write, uid, uid, 1)))
+        out = self.apply(Write(Call(request_id, write, uid, uid, 1, user=user)))
         return dict(out.answers)[request_id]
 
     def apply_write(self, write: AnyWrite, uid: int = 1000) -> Outcome:

@@ -12,8 +12,8 @@ from unit.ledger_support import CONF, Bench, at
 from gsched import reserve
 from gsched.ledger import Ledger
 from gsched.ledger.invariants import check
-from gsched.model import Hold, JobState, Phase, Reservation, Shape
-from gsched.wire.messages import Done, Prepare, Refused, SetLimit, UpdateReservation
+from gsched.model import Assoc, Hold, JobState, Phase, Reservation, Shape
+from gsched.wire.messages import Done, Prepare, Refused, SetLimit, UpdateNode, UpdateReservation
 
 HOUR = 3600
 
@@ -74,7 +74,8 @@ def test_create_needs_an_administrator_and_good_values() -> None:
         ({"nodes": "node1"}, ""),
         ({"starttime": str(int(b.now) + 60), "nodes": "node1"},
          "Requested reservation overlaps with another reservation"),
-        ({"flags": "time_float"}, "Reservations with flag TIME_FLOAT are not supported here"),
+        ({"flags": "time_float,daily"}, "Requested operation not supported on this system"),
+        ({"flags": "replace"}, "Invalid node name specified"),
     ):  # fmt: skip
         got = resv(b, "create", "x", **(wrong | change))
         assert got == (text or "x")
@@ -341,3 +342,159 @@ def test_times_of_this_century() -> None:
     b.now = 1_796_000_000.0
     assert make(b, "r", 60, HOUR, nodes="node1") == "r"
     assert b.led.reservations["r"].start == 1_796_000_060
+
+
+# ---- licences, floating, nodes that are replaced
+
+LICENSED = "Licenses=matlab:4\n"
+
+
+def test_reserved_licences_are_for_its_jobs_alone() -> None:
+    """As a real controller answered: of 4, 2 reserved, a job outside gets 2; one inside all."""
+    b = bench(LICENSED)
+    assert make(b, "lic", 0, HOUR, flags="license_only", licenses="matlab:2") == "lic"
+    assert b.led.reservations["lic"].flags == ("ANY_NODES",)
+    assert nodes(b, "lic") == []
+    outside = b.job(licenses="matlab:3")
+    inside = b.job(licenses="matlab:2", reservation="lic")
+    more = b.job(licenses="matlab:3", reservation="lic")
+    b.schedule()
+    assert (outside.state, inside.state, more.state) == (
+        JobState.PENDING,
+        JobState.RUNNING,
+        JobState.PENDING,
+    )
+    assert b.verdict(outside) == "Licenses"
+    small = b.job(licenses="matlab:2")
+    b.schedule()
+    assert small.state == JobState.RUNNING
+    same(b)
+
+
+def test_licences_of_a_reservation_ahead_are_kept_from_jobs_that_would_run_into_it() -> None:
+    b = bench(LICENSED)
+    make(b, "lic", HOUR, HOUR, flags="any_nodes", licenses="matlab:4")
+    long, short = (
+        b.job(licenses="matlab", time_limit=2 * HOUR),
+        b.job(licenses="matlab", time_limit=HOUR // 2),
+    )
+    early = b.job(licenses="matlab", reservation="lic", time_limit=60)
+    b.schedule()
+    assert (long.state, short.state) == (JobState.PENDING, JobState.RUNNING)
+    assert early.state == JobState.PENDING
+    b.now += HOUR
+    b.tick()
+    b.schedule()
+    assert early.state == JobState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"licenses": "matlab:5", "flags": "any_nodes"}, "Invalid license specification"),
+        ({"licenses": "nosuch", "flags": "any_nodes"}, "Invalid license specification"),
+        ({"licenses": "matlab:1"}, "Invalid node name specified"),
+        ({"flags": "any_nodes"}, "Requested reservation is invalid"),
+    ],
+)
+def test_licences_that_cannot_be_reserved(fields: dict[str, str], text: str) -> None:
+    assert make(bench(LICENSED), "x", 0, HOUR, **fields) == text
+
+
+def test_no_more_licences_are_reserved_at_one_time_than_there_are() -> None:
+    b = bench(LICENSED)
+    make(b, "a", 0, HOUR, flags="any_nodes", licenses="matlab:3")
+    refused = "Invalid license specification"
+    assert make(b, "b", 0, HOUR, flags="any_nodes", licenses="matlab:2") == refused
+    assert make(b, "b", HOUR, HOUR, flags="any_nodes", licenses="matlab:2") == "b"
+    assert resv(b, "update", "a", licenses="matlab:4") == "a"
+    assert resv(b, "update", "a", licenses="") == refused
+    assert resv(b, "update", "a", flags_minus="any_nodes") == "Requested reservation is invalid"
+
+
+def test_a_floating_reservation_is_always_ahead() -> None:
+    """scontrol's page: StartTime=now+10minutes will always be 10 minutes in the future. So short
+    jobs run at any time, and longer ones never."""
+    b = bench()
+    make(b, "float", 600, HOUR, nodes="all", flags="time_float")
+    for _ in range(3):
+        long, short = b.job(time_limit=1200), b.job(time_limit=540)
+        b.schedule()
+        assert (long.state, short.state) == (JobState.PENDING, JobState.RUNNING)
+        b.now += 5000
+        b.tick()
+        same(b)
+    assert resv(b, "update", "float", starttime=str(int(b.now) + 60)) == (
+        "Reservation already started"
+    )
+    assert "cannot be removed" in resv(b, "update", "float", flags_minus="time_float")
+
+
+def lose(b: Bench, name: str) -> None:
+    b.write(UpdateNode([name], "drain", "broken"), uid=0)
+
+
+def test_a_chosen_node_that_is_lost_is_replaced() -> None:
+    b = bench()
+    make(b, "two", HOUR, HOUR, nodecnt="2")
+    make(b, "still", HOUR, HOUR, nodecnt="1", flags="static_alloc")
+    assert nodes(b, "two") == ["node1", "node2"] and nodes(b, "still") == ["node3"]
+    lose(b, "node1")
+    lose(b, "node3")
+    b.now += 6
+    b.tick()
+    assert nodes(b, "two") == ["node2", "node4"] and nodes(b, "still") == ["node3"]
+    same(b)
+    lose(b, "node2")
+    b.now += 6
+    b.tick()
+    # Nobody else is left.
+    assert nodes(b, "two") == ["node2", "node4"]
+
+
+def test_nodes_that_jobs_take_are_replenished_with_replace() -> None:
+    b = bench()
+    make(b, "pool", 0, HOUR, nodecnt="2", flags="replace")
+    assert nodes(b, "pool") == ["node1", "node2"]
+    job = b.job(reservation="pool", shape=Shape(exclusive=1))
+    b.schedule()
+    assert [part.node for part in job.alloc] == ["node1"]
+    b.now += 6
+    b.tick()
+    assert nodes(b, "pool") == ["node2", "node3"]
+    assert job.state == JobState.RUNNING and job.reservation == "pool"
+
+
+def test_a_reservation_for_a_qos_or_a_partition() -> None:
+    b = bench()
+    make(b, "q", 0, HOUR, nodes="node1", users="", qos="normal")
+    assert make(b, "x", 0, HOUR, nodes="node2", users="", qos="nosuch") == (
+        "Invalid qos specification"
+    )
+    make(b, "p", 0, HOUR, nodes="node3", users="", allowedpartitions=b.config.default_partition)
+    assert b.job(reservation="q").id and b.job(reservation="p").id
+    reply = b.submit(reservation="q", qos="other")
+    assert isinstance(reply, Refused)
+
+
+def test_sub_accounts_use_what_is_reserved_for_an_account() -> None:
+    b = bench()
+    for record in (
+        *b.led.book.first,
+        Assoc(3, "phys", parent="root"),
+        Assoc(4, "qft", parent="phys"),
+    ):
+        b.led.book.put(record)
+    make(b, "r", 0, HOUR, nodes="node1", users="", accounts="phys")
+    assert b.job(reservation="r", account="qft").id
+    assert isinstance(b.submit(reservation="r", account="chem"), Refused)
+
+
+def test_who_may_use_it_deletes_it_where_that_is_allowed() -> None:
+    b = bench()
+    make(b, "r", 0, HOUR, nodes="node1", flags="user_delete")
+    make(b, "s", 0, HOUR, nodes="node2")
+    request = UpdateReservation("r", "delete")
+    assert isinstance(b.write(request, 1000, user="stranger"), Refused)
+    assert isinstance(b.write(UpdateReservation("s", "delete"), 1000, user="user"), Refused)
+    assert isinstance(b.write(UpdateReservation("r", "delete"), 1000, user="user"), Done)
