@@ -87,16 +87,19 @@ class Projector:
                 return False
             last = self._last(meta)
             facts = read_facts(snapshot, last + 1, BATCH)
-            rows = [(fact.seq, self._row(fact)) for fact in facts]
+            rows = [(fact.seq, self._row(fact)) for fact in facts if fact.news is None]
         if rows:
             last = self._store(meta.cluster, rows)
-            self._known = (meta.cluster, last)
+        if facts and facts[-1].seq > last:
+            last = facts[-1].seq
+            self._database.skip_to(meta.cluster, last)
+        self._known = (meta.cluster, last)
         if self._trouble:
             self._log.info("accounting goes on")
             self._trouble = ""
         if last >= meta.outbox_first:
             self._acknowledge(last)
-        return len(rows) == BATCH
+        return len(facts) == BATCH
 
     def _row(self, fact: Fact) -> AcctJob | AcctSteps:
         if fact.job is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from gsched.ledger import tell
 from gsched.ledger.outcome import Outcome
 from gsched.model.policy import PolicyRecord, Used, key_of
 
@@ -30,12 +31,14 @@ def begin(led: Ledger, out: Outcome) -> None:
 def put(led: Ledger, record: PolicyRecord, out: Outcome) -> None:
     """A record is new or has changed."""
     led.book.put(record)
+    tell.policy(led, record, gone=False)
     out.puts["policy", key_of(record)] = record
 
 
 def drop(led: Ledger, record: PolicyRecord, out: Outcome) -> None:
     """A record is gone."""
     led.book.drop(record)
+    tell.policy(led, record, gone=True)
     out.puts["policy", key_of(record)] = None
 
 

@@ -13,6 +13,7 @@ from gsched import reserve
 from gsched.cluster import Cluster
 from gsched.config import Config, GresCount, NodeConfig
 from gsched.config.overrides import with_partitions
+from gsched.ledger import tell
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import NodeLive
 from gsched.model import Job, JobState, Node, NodeAlloc, NodeFlag, PartitionChange, Phase
@@ -154,6 +155,7 @@ def apply(led: Ledger, now: float, out: Outcome) -> None:
             led.put_node(node_left, out)
     led.carried = set(carried)
     rebuild(led, config)
+    tell.size(led, now, out)
     out.schedule = True
 
 

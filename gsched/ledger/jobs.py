@@ -385,6 +385,9 @@ def _end(
     move(job, state)
     job.reason = reason
     job.end_time = int(now)
+    if lost and job.start_time:
+        heard = int(led.live[lost].reported or led.before)
+        job.last_report = max(job.start_time, min(heard, int(now)))
     job.configuring = False
     led.preparing.pop(job.id, None)
     job.completing = allocated(job)
@@ -453,6 +456,7 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.wstatus = job.derived_wstatus = 0
     job.suspend_time = job.pre_suspend_s = 0
     job.cancelled_by = -1
+    job.last_report = 0
     job.submit_time = int(now)
     if job.requeue_wait:
         job.spec = msgspec.structs.replace(job.spec, begin=int(now) + job.requeue_wait)

@@ -33,6 +33,7 @@ from gsched.ledger import (
     settle,
     steps,
     submit,
+    tell,
     update,
 )
 from gsched.ledger.commands import (
@@ -110,6 +111,8 @@ class Ledger:
         self.idle_look = 0.0
         self.keep_look = 0.0
         self.meta = meta
+        #: last time that the process before this one committed: reports to it came until then
+        self.before = meta.last_now
         self.admins = frozenset(admins)
         self.jobs: dict[int, Job] = {}
         self.nodes: dict[str, Node] = {}
@@ -145,6 +148,8 @@ class Ledger:
         #: leading job -> its steps that are known to run, by number
         self.steps: dict[int, dict[int, Step]] = {}
         self._use_dirty: set[str] = set()
+        #: what accounting has been told of nodes and the cluster
+        self.told = tell.Told()
         #: questions to agents that are under way
         self.relay = relay.Relay()
         #: interactive jobs whose owners wait to hear how it looks
@@ -202,6 +207,7 @@ class Ledger:
         for job in self.jobs.values():
             self._index_loaded(job)
         steps.load(self, step_records)
+        tell.loaded(self)
         for request_id, answer in answer_records:
             self.answers[request_id] = answer
         self._answer_queue.extend(sorted((a.expires, r) for r, a in self.answers.items()))
@@ -266,7 +272,8 @@ class Ledger:
             self._take_over(now, out)
         elif isinstance(command, Configure):
             configure.reconfigure(self, command.config, now, out)
-        self._flush_use(out)
+        self._flush_use(now, out)
+        tell.flush(self, now, out)
         return out
 
     def _take_over(self, now: float, out: Outcome) -> None:
@@ -280,6 +287,7 @@ class Ledger:
         for job_id in self.preparing:
             self.preparing[job_id] = now + self.config.batch_start_timeout
         settle.begin(self, now)
+        tell.begin(self, now, out)
         out.schedule = True
         out.wake(now + 1)
 
@@ -453,11 +461,12 @@ class Ledger:
         """The nodes that are expected back."""
         return settle.missing(self)
 
-    def _flush_use(self, out: Outcome) -> None:
+    def _flush_use(self, now: float, out: Outcome) -> None:
         for name in self._use_dirty:
             live = self.live.get(name)
             if live is None:
                 continue
+            tell.node(self, name, now, out)
             cpus, mem, gpus = self.cluster.used(name)
             parts = self.parts[name]
             completing = 0

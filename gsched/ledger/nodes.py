@@ -249,6 +249,8 @@ def _report(led: Ledger, name: str, msg: Report, now: float, out: Outcome) -> No
     # what that order brought.
     settled = msg.epoch == led.meta.epoch and msg.seen == live.last_order
     reconcile(led, name, msg.attempts, settled, now, out)
+    # Of what this report shows as lost, the one before is the last word.
+    live.reported = now
 
 
 def _faults(led: Ledger, node: Node, faults: dict[str, str], now: float, out: Outcome) -> None:

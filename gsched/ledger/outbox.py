@@ -27,16 +27,17 @@ def write(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     if not enabled(led):
         return
     image = msgspec.structs.replace(job, alloc=[msgspec.structs.replace(p) for p in job.alloc])
-    _put(led, Fact(0, int(now), image), out)
+    put(led, Fact(0, int(now), image), out)
 
 
 def write_steps(led: Ledger, job: Job, steps: list[Step], now: float, out: Outcome) -> None:
     """Steps of a job's present attempt are over."""
     if enabled(led):
-        _put(led, Fact(0, int(now), None, steps, job.restarts), out)
+        put(led, Fact(0, int(now), None, steps, job.restarts), out)
 
 
-def _put(led: Ledger, fact: Fact, out: Outcome) -> None:
+def put(led: Ledger, fact: Fact, out: Outcome) -> None:
+    """Numbers the fact and lays it down."""
     fact.seq = led.meta.outbox_next
     led.meta.outbox_next += 1
     led.put_meta(out)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched import features, hostlist, licenses, reserve
-from gsched.ledger import jobs, reserve_keep, reserve_nodes, suspend
+from gsched.ledger import jobs, reserve_keep, reserve_nodes, suspend, tell
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.reserve_nodes import NotChosen
 from gsched.model import Hold, Job, JobState, Reservation, ReservedNode
@@ -165,6 +165,7 @@ def _put(led: Ledger, resv: Reservation, out: Outcome) -> None:
     out.puts["reservation", resv.name.encode()] = resv
     led.put_meta(out)
     led.reservations[resv.name] = resv
+    tell.reservation(led, resv, False, led.meta.last_now, out)
 
 
 def _told(led: Ledger, resv: Reservation, out: Outcome) -> None:
@@ -187,6 +188,7 @@ def _requeue(led: Ledger, name: str, magnetic: bool) -> None:
 def _drop(led: Ledger, name: str, now: float, out: Outcome) -> None:
     """It is gone: jobs that wait for nothing else are held, as in Slurm, or run outside."""
     resv = led.reservations.pop(name)
+    tell.reservation(led, resv, True, now, out)
     out.puts["reservation", name.encode()] = None
     led.cluster.unreserve(name)
     for job in led.jobs.values():

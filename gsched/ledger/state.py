@@ -58,6 +58,8 @@ class NodeLive:
     #: attempts whose fault of the node was heard
     faults: set[tuple[int, int]] = field(default_factory=set)
     last_heard: float = 0.0
+    #: last report that has been taken in; 0: none since this process has the state
+    reported: float = 0.0
     cpu_load: int = -1
     free_mem_mb: int = -1
     #: jobs on it when its use was last told, and when that number last changed (0: never)

@@ -2,6 +2,7 @@
 
 from gsched.model.fact import Fact
 from gsched.model.job import Dep, Job, JobSpec, NodeAlloc, Shape, Usage
+from gsched.model.news import ClusterSize, NodeState, PolicyChange, Reserved, Transaction
 from gsched.model.node import Gpu, Node, NodeUse, PartitionChange, StartEstimates, Verdict
 from gsched.model.plan import Placement, Plan
 from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, Used, User, Wckey
@@ -13,6 +14,7 @@ __all__ = [
     "Account",
     "Assoc",
     "Callback",
+    "ClusterSize",
     "Dep",
     "Fact",
     "Gpu",
@@ -23,14 +25,17 @@ __all__ = [
     "Node",
     "NodeAlloc",
     "NodeFlag",
+    "NodeState",
     "NodeUse",
     "PartitionChange",
     "Phase",
     "Placement",
     "Plan",
+    "PolicyChange",
     "PolicyRecord",
     "Qos",
     "Reservation",
+    "Reserved",
     "ReservedNode",
     "Shape",
     "StartEstimates",
@@ -38,6 +43,7 @@ __all__ = [
     "StepNode",
     "StepSpec",
     "StepState",
+    "Transaction",
     "Usage",
     "Used",
     "User",

@@ -315,6 +315,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     #: -1: its CPUs
     billing_asked: int = -1
     billing: int = -1
+    #: of an attempt that a lost node ended: when that node was last heard of (epoch seconds): what
+    #: it used after that is not known; 0: its end was reported
+    last_report: int = 0
 
     @property
     def finished(self) -> bool:

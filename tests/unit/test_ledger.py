@@ -417,18 +417,20 @@ def test_lower_priority_small_job_fills_a_gap_and_delays_nobody() -> None:
 
 def test_each_end_is_one_fact_until_accounting_has_it() -> None:
     b = Bench(CONF + "AccountingStorageType=accounting_storage/slurmdbd\n")
+    # The cluster's size and its first accounts have been told.
+    first = b.led.meta.outbox_next
     job = b.job()
     b.schedule()
     b.write(UpdateJob(["1"], "requeue"))
     out = b.report("node1", at(job, Phase.RELEASED, wstatus=15))
-    fact = out.puts["outbox", (1).to_bytes(8, "big")]
+    fact = out.puts["outbox", first.to_bytes(8, "big")]
     assert fact.job.state == JobState.CANCELLED and fact.job.alloc[0].node == "node1"  # type: ignore[union-attr]
     assert job.state == JobState.PENDING and job.alloc == []
     b.write(CancelJobs(["1"]))
-    assert b.led.meta.outbox_next == 3
-    assert isinstance(b.write(AckOutbox(2), uid=1000), Refused)
-    assert b.write(AckOutbox(1), uid=0).value == 2  # type: ignore[union-attr]
-    assert b.write(AckOutbox(9), uid=0).value == 3  # type: ignore[union-attr]
+    assert b.led.meta.outbox_next == first + 2
+    assert isinstance(b.write(AckOutbox(first + 1), uid=1000), Refused)
+    assert b.write(AckOutbox(first), uid=0).value == first + 1  # type: ignore[union-attr]
+    assert b.write(AckOutbox(99), uid=0).value == first + 2  # type: ignore[union-attr]
 
 
 def test_a_job_for_several_partitions_starts_once_where_there_is_room() -> None:
