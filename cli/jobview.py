@@ -376,7 +376,10 @@ class JobView:
 
     def tres_per(self, scope: str) -> str:
         """The GPU request of one scope ("per_node", "per_job", ...) as given; "" none."""
-        return self.job.spec.tres.get(scope, "")
+        spec = self.job.spec
+        if spec.alternatives and self.job.state == JobState.PENDING:
+            return "|".join(one.tres.get(scope, "") for one in spec.alternatives).strip("|")
+        return spec.tres.get(scope, "")
 
     @property
     def cpus_per_tres(self) -> str:

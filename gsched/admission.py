@@ -19,7 +19,7 @@ from gsched.config import Config, PartitionConfig
 from gsched.errors import message
 from gsched.gpushare import KINDS, MAX_PARTS
 from gsched.gres import GPU, MAX_GPUS, MOST_COUNTED, MOST_OF_A_KIND
-from gsched.model import JobSpec, Shape
+from gsched.model import Alternative, JobSpec, Shape
 from gsched.taskset import TaskSet, TaskSetError
 
 MAX_SCRIPT = 4 << 20
@@ -59,8 +59,12 @@ def validate(
 ) -> Problem | None:
     """The first thing that is wrong with a submission; None if it may become a job.
 
-    Cost: the size of the spec; nodes are looked at once per configuration.
+    Of alternatives it is enough that one may. Cost: the size of the spec; nodes are looked at once
+    per configuration.
     """
+    if spec.alternatives:
+        kept, problem = possible(spec, config, script, environment)
+        return None if kept else problem
     if len(script) > MAX_SCRIPT or len(environment) > MAX_ENVIRONMENT:
         return _problem("ESLURM_PATHNAME_TOO_LONG")
     batch = not spec.interactive
@@ -71,6 +75,21 @@ def validate(
         if problem is not None:
             return problem
     return None
+
+
+def possible(
+    spec: JobSpec, config: Config, script: bytes = b"", environment: bytes = b""
+) -> tuple[list[Alternative], Problem | None]:
+    """The alternatives of a submission that may become a job, and what is wrong with the first of
+    the others."""
+    kept, first = [], None
+    for one in spec.alternatives:
+        alone = msgspec.structs.replace(spec, shape=one.shape, tres=one.tres, alternatives=())
+        problem = validate(alone, config, script, environment)
+        if problem is None:
+            kept.append(one)
+        first = first or problem
+    return kept, first
 
 
 # ---- sizes and ranges ---------------------------------------------------------------------------

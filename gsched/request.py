@@ -8,6 +8,7 @@ believed. Everything here is pure: no clock, no files, no names looked up.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ from gsched.gres import (
 from gsched.gres import (
     per_task as per_task_request,
 )
-from gsched.model import JobSpec, Shape
+from gsched.model import Alternative, JobSpec, Shape
 
 if TYPE_CHECKING:
     from gsched.admission import Problem
@@ -213,7 +214,8 @@ def finish(options: Options) -> Finished:
     warnings: list[str] = []
     exclusions(options)
     shape = _shape(options, warnings)
-    gpus = _gpus(options, shape, warnings)
+    found = [_gpus(each, shape, warnings) for each in _each_choice(options)]
+    gpus = found[0]
     spec = JobSpec(
         name=job_name(options.job_name) if options.job_name is not None else "",
         shape=gpus.shape,
@@ -249,6 +251,7 @@ def finish(options: Options) -> Finished:
         export=options.export or "ALL",
         get_user_env=options.get_user_env,
         tres=gpus.tres,
+        alternatives=tuple(Alternative(*each) for each in found) if len(found) > 1 else (),
         kill_on_node_fail=not options.no_kill,
         spread=options.spread_job,
         network=options.network,
@@ -403,6 +406,31 @@ def _binding(options: Options) -> int:
 class _Gpus(NamedTuple):
     shape: Shape
     tres: dict[str, str]
+
+
+#: options in which "|" stands between requests any of which will do
+_WITH_CHOICES = ("gpus", "gpus_per_node", "gpus_per_task", "gres")
+#: so many of them a job may give
+_MOST_CHOICES = 8
+
+
+def _each_choice(options: Options) -> list[Options]:
+    """The same options for each of the alternatives that one of them may give."""
+    with_some = [name for name in _WITH_CHOICES if "|" in (getattr(options, name) or "")]
+    if not with_some:
+        return [options]
+    name = with_some[0]
+    texts = getattr(options, name).split("|")
+    if len(with_some) > 1 or len(texts) > _MOST_CHOICES or not all(texts):
+        raise Refusal(
+            f"Alternatives (|) may stand in one GPU option, at most {_MOST_CHOICES} of them",
+            message("ESLURM_INVALID_GRES"),
+        )
+    found = []
+    for text in texts:
+        found.append(copy.copy(options))
+        setattr(found[-1], name, text)
+    return found
 
 
 def _gpus(options: Options, shape: Shape, warnings: list[str]) -> _Gpus:

@@ -231,6 +231,7 @@ class Cluster:
                     self._nodes.shares(start.placement),
                     start.key,
                     self._queue.within.pop(start.key, ""),
+                    self._queue.choice.pop(start.key, 0),
                 )
             )
         self._verdicts.settled()

@@ -49,9 +49,11 @@ class Queue:
         self._last_key = 0
         #: key of a row -> advance reservation, for rows that would start in one
         self.within: dict[int, str] = {}
+        #: key of a row -> which of its job's alternatives it asks for, but for the first
+        self.choice: dict[int, int] = {}
         #: job id -> request classes it holds a reference to, one for each partition (and
         #: reservation)
-        self._requests: dict[int, list[tuple[str, str, int]]] = {}
+        self._requests: dict[int, list[tuple[str, str, int, int]]] = {}
         #: job id -> its time limit in seconds
         self._limit: dict[int, int] = {}
         #: job id -> the nodes it names, for jobs in the queue that name any
@@ -72,10 +74,10 @@ class Queue:
         self._spare_groups: list[int] = []
         #: begin times to come
         self._begins: list[int] = []
-        #: jobs that wait for few leaf switches: (until when, job id); job id -> that, its shape and
-        #: the number of switches
+        #: jobs that wait for few leaf switches: (until when, job id); job id -> that, its shapes
+        #: and the number of switches
         self._switch_ends: list[tuple[int, int]] = []
-        self._switch_jobs: dict[int, tuple[int, Shape, int]] = {}
+        self._switch_jobs: dict[int, tuple[int, tuple[Shape, ...], int]] = {}
         self._by_switches = nodes.network == "tree"
 
     def new_key(self) -> int:
@@ -89,21 +91,27 @@ class Queue:
         tasks = len(TaskSet.parse(job.array_pending)) if job.array_pending else 1
         rows: list[int] = []
         places: list[Row] = []
-        requests: list[tuple[str, str, int]] = []
+        requests: list[tuple[str, str, int, int]] = []
         whys: list[str] = []
         free_rows: list[int] = []
         partitions = job.spec.partitions or (job.partition,)
         unit = -1
-        ways = [(part, resv) for part in partitions for resv in self._windows.ways(job)]
+        shapes = [each.shape for each in job.spec.alternatives] or [job.spec.shape]
+        ways = [
+            (part, resv, choice)
+            for part in partitions
+            for resv in self._windows.ways(job)
+            for choice in range(len(shapes))
+        ]
         if len(ways) > 1:
             # A pass may find room for it in each of them: it starts once.
             unit = self._unit[job.id] = self._new_group(tasks)
         switches = self._wait_for_switches(job)
         user = self._user.setdefault(job.uid, len(self._user))
-        for partition, resv in ways:
+        for partition, resv, choice in ways:
             try:
                 number = self._windows.number(resv)
-                req = self._requests_of.acquire(job.spec.shape, partition, switches, number)
+                req = self._requests_of.acquire(shapes[choice], partition, switches, number)
             except (ValueError, KeyError):
                 # The configuration changed under the job: it waits, and says why.
                 req = int(self._core.request())
@@ -111,7 +119,7 @@ class Queue:
             else:
                 why = self.why_parked(job, partition)
                 tier = self._config.partitions[partition].priority_tier
-            requests.append((partition, resv, req))
+            requests.append((partition, resv, choice, req))
             whys.append(why)
             for _ in range(1 if why else min(tasks, ARRAY_ROWS)):
                 key = self.new_key()
@@ -133,6 +141,8 @@ class Queue:
                 self.row[key] = (job.id, partition)
                 if resv:
                     self.within[key] = resv
+                if choice:
+                    self.choice[key] = choice
                 rows.append(key)
                 if not why:
                     free_rows.append(key)
@@ -156,8 +166,8 @@ class Queue:
                 ()
                 if parked
                 else tuple(
-                    self._requests_of.words(job.spec.shape, p)
-                    for (p, _), why in zip(ways, whys, strict=True)
+                    self._requests_of.words(shapes[choice], p)
+                    for (p, _, choice), why in zip(ways, whys, strict=True)
                     if not why
                 )
             )
@@ -187,7 +197,8 @@ class Queue:
             return 0
         end = job.eligible_time + switch_wait(job.spec.switch_wait, self._config)
         heapq.heappush(self._switch_ends, (end, job.id))
-        self._switch_jobs[job.id] = end, job.spec.shape, count
+        shapes = tuple(each.shape for each in job.spec.alternatives) or (job.spec.shape,)
+        self._switch_jobs[job.id] = end, shapes, count
         return count
 
     def switches(self, job_id: int) -> tuple[int, int]:
@@ -202,7 +213,8 @@ class Queue:
         if job_id not in self._switch_jobs:
             return False
         try:
-            req = self._requests_of.acquire(self._switch_jobs[job_id][1], self.row[key][1])
+            shape = self._switch_jobs[job_id][1][self.choice.get(key, 0)]
+            req = self._requests_of.acquire(shape, self.row[key][1])
         except (ValueError, KeyError):
             return False
         try:
@@ -217,20 +229,20 @@ class Queue:
             end, job_id = heapq.heappop(self._switch_ends)
             if job_id not in self._switch_jobs or self._switch_jobs[job_id][0] != end:
                 continue
-            _, shape, _ = self._switch_jobs.pop(job_id)
+            _, shapes, _ = self._switch_jobs.pop(job_id)
             before = self._requests[job_id]
-            after: list[tuple[str, str, int]] = []
-            for partition, resv, _ in before:
+            after: list[tuple[str, str, int, int]] = []
+            for partition, resv, choice, _ in before:
                 try:
                     number = self._windows.number(resv)
-                    req = self._requests_of.acquire(shape, partition, 0, number)
+                    req = self._requests_of.acquire(shapes[choice], partition, 0, number)
                 except (ValueError, KeyError):
                     req = int(self._core.request())
-                after.append((partition, resv, req))
+                after.append((partition, resv, choice, req))
             self._requests[job_id] = after
             for key in self.keys(job_id):
                 self._core.queue_update(key, req=self.request_of(job_id, key))
-            for _, _, req in before:
+            for *_, req in before:
                 self._core.drop_request(req)
 
     def _queue_licenses(self, job: Job, rows: list[int]) -> None:
@@ -299,7 +311,7 @@ class Queue:
         before = self.parked.get(job.id, "")
         if before == "BadConstraints":
             return None
-        why = self.why_parked(job, row[1], fits, self._requests[job.id][0][2])
+        why = self.why_parked(job, row[1], fits, self._requests[job.id][0][-1])
         if why == before:
             return False
         if why:
@@ -314,6 +326,7 @@ class Queue:
         keys = self._rows.pop(job_id, [])
         for key in keys:
             self.within.pop(key, None)
+            self.choice.pop(key, None)
             # A row that was started has left the core's queue and this table already.
             if self.row.pop(key, None) is not None:
                 self._core.queue_remove(key)
@@ -323,7 +336,7 @@ class Queue:
         self._together.remove(job_id)
         self._licenses.remove(job_id)
         self._limit.pop(job_id, None)
-        for partition, _, req in self._requests.pop(job_id, ()):
+        for partition, *_, req in self._requests.pop(job_id, ()):
             self._core.drop_request(req)
             if self._ready.get(partition, {}).pop(job_id, None) is None:
                 self._others[partition].discard(job_id)
@@ -389,10 +402,10 @@ class Queue:
         if job_id not in self._unit:
             first = self.first_row(job_id)
             return [first] if first else []
-        found: dict[tuple[str, str], int] = {}
+        found: dict[tuple[str, str, int], int] = {}
         for key in rows:
             if key in self.row:
-                found.setdefault((self.row[key][1], self.within.get(key, "")), key)
+                found.setdefault(self._way(key), key)
         return list(found.values())
 
     def keys(self, job_id: int) -> list[int]:
@@ -401,12 +414,16 @@ class Queue:
 
     def request_of(self, job_id: int, key: int) -> int:
         """The request class of one of its rows."""
-        mine = self.row[key][1], self.within.get(key, "")
+        mine = self._way(key)
         return next(req for *way, req in self._requests[job_id] if tuple(way) == mine)
+
+    def _way(self, key: int) -> tuple[str, str, int]:
+        """The partition, reservation and alternative of one of its rows."""
+        return self.row[key][1], self.within.get(key, ""), self.choice.get(key, 0)
 
     def requests(self, job_id: int) -> list[int]:
         """Its request classes, one for each of its partitions."""
-        return [req for _, _, req in self._requests[job_id]]
+        return [req for *_, req in self._requests[job_id]]
 
     def limit(self, job_id: int) -> int:
         """Its time limit in seconds, 0: none."""
@@ -420,4 +437,10 @@ class Queue:
 def _bound(job: Job) -> bool:
     """Whether it stands in the queue more than once, or together with others."""
     spec = job.spec
-    return bool(job.array_pending or job.het_job_id or spec.licenses or len(spec.partitions) > 1)
+    return bool(
+        job.array_pending
+        or job.het_job_id
+        or spec.licenses
+        or len(spec.partitions) > 1
+        or spec.alternatives
+    )

@@ -59,4 +59,6 @@ class Edit:
         """Another shape: judged as a whole when all fields are set."""
         self.pending_only()
         self.job.spec.shape = msgspec.structs.replace(self.job.spec.shape, **changes)
+        # What is asked for is one thing from here on.
+        self.job.spec.alternatives = ()
         self.shaped = True

@@ -113,6 +113,9 @@ def _start_unit(
 
 
 def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) -> None:
+    if job.spec.alternatives:
+        chosen = job.spec.alternatives[start.choice]
+        job.spec = msgspec.structs.replace(job.spec, shape=chosen.shape, tres=chosen.tres)
     led.cluster.assign_cpus(job, start.alloc)
     move(job, JobState.RUNNING)
     job.reason = ""
@@ -450,6 +453,9 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.requeue_after = False
     job.completing = False
     job.alloc = []
+    if job.spec.alternatives:
+        first = job.spec.alternatives[0]
+        job.spec = msgspec.structs.replace(job.spec, shape=first.shape, tres=first.tres)
     job.restarts += 1
     job.start_time = 0
     job.end_time = 0

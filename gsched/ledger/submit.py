@@ -15,7 +15,7 @@ from gsched.errors import message
 from gsched.hostlist import compress
 from gsched.ledger import associate, deadline, depend, interactive, jobs, reserved
 from gsched.ledger.outcome import Outcome
-from gsched.model import Hold, Job, JobSpec
+from gsched.model import Alternative, Hold, Job, JobSpec, Shape
 from gsched.taskset import TaskSet
 from gsched.topology import switch_wait
 from gsched.wire.messages import Call, Done, Forecast, Refused, SubmitJob
@@ -128,7 +128,7 @@ def _component(
 ) -> Job | Refused:
     """The record of a job, or of one component; nothing is changed yet."""
     admin = led.is_admin(call.uid)
-    problem = admission.validate(spec, led.config, write.script, write.environment)
+    spec, problem = _possible(led.config, spec, write)
     if problem is not None:
         return Refused(call.request_id, problem.message, problem.code, notes=list(problem.notes))
     default = led.config.default_partition
@@ -165,6 +165,8 @@ def _component(
     if code:
         return Refused(call.request_id, text, code)
     spec = _with_defaults(spec, partitions[0], led, call.uid, admin)
+    kept = [one for one in spec.alternatives if led.cluster.never(one.shape, names) is None]
+    spec = _of(spec, kept) if kept else spec
     never = led.cluster.never(spec.shape, names)
     if never is not None:
         return _no_such_nodes(call, never)
@@ -186,6 +188,27 @@ def _component(
             # Eligible from its release on.
             job.eligible_time = 0
     return job
+
+
+def _possible(
+    config: Config, spec: JobSpec, write: SubmitJob
+) -> tuple[JobSpec, admission.Problem | None]:
+    """The request without those of its alternatives that may never become a job, and what is wrong
+    with the first where none may."""
+    if not spec.alternatives:
+        return spec, admission.validate(spec, config, write.script, write.environment)
+    kept, first = admission.possible(spec, config, write.script, write.environment)
+    return (_of(spec, kept), None) if kept else (spec, first)
+
+
+def _of(spec: JobSpec, kept: list[Alternative]) -> JobSpec:
+    """The request with these alternatives alone: a single one is none."""
+    return msgspec.structs.replace(
+        spec,
+        shape=kept[0].shape,
+        tres=kept[0].tres,
+        alternatives=tuple(kept) if len(kept) > 1 else (),
+    )
 
 
 def not_permitted(
@@ -257,7 +280,22 @@ def _with_defaults(
     spec: JobSpec, partition: PartitionConfig, led: Ledger, uid: int, admin: bool
 ) -> JobSpec:
     """The same request with what the cluster adds where the user said nothing."""
-    shape = spec.shape
+    if spec.alternatives:
+        spec.alternatives = tuple(
+            msgspec.structs.replace(
+                one, shape=_shape_with_defaults(spec, one.shape, partition, led, uid)
+            )
+            for one in spec.alternatives
+        )
+    shape = _shape_with_defaults(spec, spec.shape, partition, led, uid)
+    priority = spec.priority if admin else None
+    wait = switch_wait(spec.switch_wait, led.config) if spec.switches else 0
+    return msgspec.structs.replace(spec, shape=shape, priority=priority, switch_wait=wait)
+
+
+def _shape_with_defaults(
+    spec: JobSpec, shape: Shape, partition: PartitionConfig, led: Ledger, uid: int
+) -> Shape:
     gpus = shape.gpus_per_node or shape.gpus_per_task or shape.gpus_total or shape.gpus_per_socket
     change: dict[str, int] = {"owner": owner_of(led.config, spec, partition.name, uid)}
     if shape.mem_per_node is None and shape.mem_per_cpu is None and shape.mem_per_gpu is None:
@@ -265,10 +303,7 @@ def _with_defaults(
     cpus_per_gpu = led.config.def_cpu_gpu(partition.name)
     if gpus and cpus_per_gpu and not shape.cpus_per_task_set and not shape.cpus_per_gpu:
         change["cpus_per_gpu"] = cpus_per_gpu
-    shape = msgspec.structs.replace(shape, **change)
-    priority = spec.priority if admin else None
-    wait = switch_wait(spec.switch_wait, led.config) if spec.switches else 0
-    return msgspec.structs.replace(spec, shape=shape, priority=priority, switch_wait=wait)
+    return msgspec.structs.replace(shape, **change)
 
 
 def default_memory(partition: str, config: Config, gpus: bool) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """The nouns: jobs, nodes, requests and placements, as msgspec structs."""
 
 from gsched.model.fact import Fact
-from gsched.model.job import Dep, Job, JobSpec, NodeAlloc, Shape, Usage
+from gsched.model.job import Alternative, Dep, Job, JobSpec, NodeAlloc, Shape, Usage
 from gsched.model.news import ClusterSize, NodeState, PolicyChange, Reserved, Transaction
 from gsched.model.node import Gpu, Node, NodeUse, PartitionChange, StartEstimates, Verdict
 from gsched.model.plan import Placement, Plan
@@ -12,6 +12,7 @@ from gsched.model.step import Callback, Step, StepNode, StepSpec, StepState
 
 __all__ = [
     "Account",
+    "Alternative",
     "Assoc",
     "Callback",
     "ClusterSize",

@@ -79,6 +79,13 @@ class Shape(msgspec.Struct, array_like=True, frozen=True, gc=False):
     counted: tuple[tuple[str, str, int], ...] = ()
 
 
+class Alternative(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One of several requests any of which will do: what then are `JobSpec.shape` and `.tres`."""
+
+    shape: Shape
+    tres: dict[str, str]
+
+
 class JobSpec(msgspec.Struct, array_like=True, gc=False):
     """What the user submitted, after normalising: never changed but by `scontrol update`."""
 
@@ -166,6 +173,9 @@ class JobSpec(msgspec.Struct, array_like=True, gc=False):
     interactive: str = ""
     #: --immediate: seconds within which it must start, else it is refused; -1 none
     immediate: int = -1
+    #: requests any of which will do, in the order of preference (--gpus=h100:4|a100:8); (): `shape`
+    #: alone. While it waits `shape` is the first, once it has started the one it runs with
+    alternatives: tuple[Alternative, ...] = ()
 
 
 class NodeAlloc(msgspec.Struct, array_like=True, gc=False):

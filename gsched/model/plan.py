@@ -18,6 +18,8 @@ class Placement(msgspec.Struct, gc=False):
     key: int = 0
     #: the advance reservation it starts in; "" none
     reservation: str = ""
+    #: which of its alternatives it starts with
+    choice: int = 0
 
 
 class Plan(msgspec.Struct):
