@@ -11,9 +11,13 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from gsched.accounting import schema
+from gsched.accounting import schema, sql_usage
+from gsched.accounting.calendar import Calendar
 from gsched.accounting.rows import clean, stripped
+from gsched.accounting.sql_news import Told, Writer
+from gsched.accounting.sql_usage import Names
 from gsched.model.acct import AcctJob, AcctStep, AcctSteps
+from gsched.model.policy import PolicyRecord
 from gsched.wire.messages import AcctQuery
 
 #: Seconds to wait for a server, or for another writer of the file.
@@ -30,6 +34,8 @@ _ORDER = tuple(
 )
 
 T = TypeVar("T")
+#: what a fact is made into
+Row = AcctJob | AcctSteps | Told
 
 #: uuid of the state, job, and how often it had been requeued before
 StepsKey = tuple[str, int, int]
@@ -46,9 +52,15 @@ class DatabaseRefuses(Exception):
 class Database:
     """A connection pool to the accounting database. May be used by several threads."""
 
-    def __init__(self, url: str, *, read_only: bool = False) -> None:
-        """Nothing is opened yet. Raises DatabaseRefuses for a URL that makes no sense."""
+    def __init__(
+        self, url: str, *, read_only: bool = False, calendar: Calendar | None = None
+    ) -> None:
+        """Nothing is opened yet; `calendar` is that of the roll-ups, else the machine's. Raises
+        DatabaseRefuses for a URL that makes no sense."""
+        self.url = url
         self._read_only = read_only
+        self.calendar = calendar or Calendar()
+        self._names = Names()
         try:
             self._engine = _engine(url, read_only)
         except (exc.ArgumentError, ImportError, ValueError) as error:
@@ -77,11 +89,12 @@ class Database:
         """Number of the last fact of that state that is stored; 0 none."""
         return self._do(lambda connection: _last_seq(connection, state_uuid))
 
-    def store(self, state_uuid: str, facts: Sequence[tuple[int, AcctJob | AcctSteps]]) -> int:
-        """Stores facts and how far they go in one transaction; those already there are skipped.
+    def store(self, state_uuid: str, facts: Sequence[tuple[int, Row]]) -> int:
+        """Stores facts, what they add to the roll-ups, and how far they go, in one transaction;
+        those already there are skipped.
 
         Returns the number of the last one stored. Raises DatabaseDown or DatabaseRefuses with
-        nothing stored. 1,000 facts take some 50 ms on SQLite.
+        nothing stored. 1,000 facts take some 100 ms on SQLite.
         """
 
         def run(connection: sa.Connection) -> int:
@@ -89,26 +102,65 @@ class Database:
             new = [(seq, row) for seq, row in facts if seq > last]
             if not new:
                 return last
-            for _, row in new:
-                clean(row)
-            jobs = [_job_values(state_uuid, seq, row) for seq, row in new if _is_job(row)]
+            ended = [(seq, row) for seq, row in new if not isinstance(row, Told)]
+            for _, one in ended:
+                clean(one)
+            jobs = [(seq, row) for seq, row in ended if isinstance(row, AcctJob)]
             if jobs:
-                connection.execute(sa.insert(schema.jobs), jobs)
+                values = [_job_values(state_uuid, seq, row) for seq, row in jobs]
+                connection.execute(sa.insert(schema.jobs), values)
+                rows = [row for _, row in jobs]
+                sql_usage.add_jobs(connection, state_uuid, rows, self.calendar, self._names)
             steps = [
                 _step_values(state_uuid, seq, n, step, row)
-                for seq, row in new
+                for seq, row in ended
                 for n, step in enumerate(row.steps)
             ]
             if steps:
                 connection.execute(sa.insert(schema.steps), steps)
+            writer = Writer(connection, state_uuid, self.calendar, self._names)
+            for seq, row in new:
+                if isinstance(row, Told):
+                    writer.store(seq, row)
             _set_last_seq(connection, state_uuid, new[-1][0], first=last == 0)
             return new[-1][0]
 
         return self._do(run)
 
-    def store_stripped(self, state_uuid: str, seq: int, row: AcctJob | AcctSteps) -> int:
-        """Stores one fact that was refused, with its texts cut to what every database takes."""
+    def store_stripped(self, state_uuid: str, seq: int, row: Row) -> int:
+        """Stores one fact that was refused, with its texts cut to what every database takes; of
+        other news only that they came."""
+        if isinstance(row, Told):
+            self.skip_to(state_uuid, seq)
+            return seq
         return self.store(state_uuid, [(seq, stripped(row))])
+
+    def sync(
+        self, state_uuid: str, cluster: str, records: Sequence[PolicyRecord], now: int
+    ) -> None:
+        """The cluster of a state, and its policy as it is: what SQL lacks of it is put right, and
+        roll-ups of another time zone are made anew."""
+
+        def run(connection: sa.Connection) -> None:
+            table = schema.clusters
+            mine = table.c.state_uuid == state_uuid
+            zone = self.calendar.name
+            known = connection.execute(sa.select(table.c.zone).where(mine)).scalar()
+            if known is None:
+                row = {"state_uuid": state_uuid, "name": cluster, "zone": zone}
+                connection.execute(sa.insert(table), row)
+            else:
+                connection.execute(sa.update(table).where(mine).values(name=cluster, zone=zone))
+            if known is not None and known != zone:
+                sql_usage.reroll(connection, state_uuid, self.calendar, self._names)
+            Writer(connection, state_uuid, self.calendar, self._names).sync(records, now)
+
+        self._do(run)
+
+    def reroll(self, state_uuid: str, since: int = 0) -> None:
+        """Makes the roll-ups anew from jobs, events and reservations, from the month that `since`
+        lies in on. Cost: some 20 us for each job."""
+        self._do(lambda c: sql_usage.reroll(c, state_uuid, self.calendar, self._names, since))
 
     def skip_to(self, state_uuid: str, seq: int) -> None:
         """Notes that facts up to `seq` will never come."""
@@ -148,9 +200,12 @@ class Database:
 
     def _do(self, work: Callable[[sa.Connection], T]) -> T:
         begin = self._engine.connect if self._read_only else self._engine.begin
+        done = False
         try:
             with begin() as connection:
-                return work(connection)
+                found = work(connection)
+            done = True
+            return found
         except (exc.DataError, exc.IntegrityError, exc.StatementError) as error:
             transient = (exc.OperationalError, exc.InterfaceError, exc.InternalError)
             if isinstance(error, transient) or (
@@ -160,6 +215,10 @@ class Database:
             raise DatabaseRefuses(_words(error)) from None
         except (exc.SQLAlchemyError, OSError) as error:
             raise DatabaseDown(_words(error)) from None
+        finally:
+            if not done:
+                # Numbers that were given out in it have been taken back.
+                self._names = Names()
 
 
 def _engine(url: str, read_only: bool) -> sa.Engine:
@@ -220,10 +279,6 @@ def _set_last_seq(connection: sa.Connection, state_uuid: str, seq: int, *, first
     connection.execute(sa.insert(schema.progress), {"state_uuid": state_uuid, "last_seq": seq})
 
 
-def _is_job(row: AcctJob | AcctSteps) -> bool:
-    return isinstance(row, AcctJob)
-
-
 def _job_values(state_uuid: str, seq: int, row: AcctJob | AcctSteps) -> dict[str, object]:
     values: dict[str, object] = {name: getattr(row, name) for name in _JOB_FIELDS}
     values["state_uuid"], values["seq"] = state_uuid, seq
@@ -258,7 +313,7 @@ def _rows(
     found: list[tuple[str, int, AcctJob]] = []
     by_key: dict[tuple[str, int], AcctJob] = {}
     for state_uuid, seq, *values in connection.execute(question):
-        row = AcctJob(*values)
+        row = AcctJob(**dict(zip(_JOB_FIELDS, values, strict=True)))
         row.steps = []
         found.append((state_uuid, seq, row))
         by_key[state_uuid, seq] = row

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gsched.model import Fact
+from gsched.model.policy import PolicyRecord
 from gsched.store import Snapshot, number_key
 
 
@@ -24,6 +25,7 @@ class Meta(msgspec.Struct, array_like=True):
 
 
 _meta = msgspec.msgpack.Decoder(Meta)
+_policy: msgspec.msgpack.Decoder[PolicyRecord] = msgspec.msgpack.Decoder(PolicyRecord)
 _fact = msgspec.msgpack.Decoder(Fact)
 
 
@@ -48,3 +50,8 @@ def raw_facts(snapshot: Snapshot) -> Iterator[tuple[int, bytes]]:
     """(number, packed fact) of all that is in the outbox."""
     for key, value in snapshot.scan("outbox"):
         yield int.from_bytes(key, "big"), bytes(value)
+
+
+def read_policy(snapshot: Snapshot) -> list[PolicyRecord]:
+    """All accounts, users, associations, QOS and WCKeys."""
+    return [_policy.decode(value) for _, value in snapshot.scan("policy")]

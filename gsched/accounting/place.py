@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from urllib.parse import quote
 
 import msgspec
@@ -35,6 +36,8 @@ class Settings(msgspec.Struct):
     log_file: str = ""
     pid_file: str = ""
     debug: str = "info"
+    #: all keys of slurmdbd.conf, in lower case
+    keys: dict[str, str] = {}
 
     @property
     def shown(self) -> str:
@@ -59,17 +62,23 @@ def settings(config: Config) -> Settings:
     """Reads slurmdbd.conf beside slurm.conf (it may be missing). Raises PlaceError.
 
     Its StorageURL goes before StorageType, StorageHost, StoragePort, StorageUser, StoragePass and
-    StorageLoc; without either, slurm.conf's AccountingStorageLoc (a URL or the path of an SQLite
-    file); without that, an SQLite file in StateSaveLocation.
+    StorageLoc; without either, slurm.conf's AccountingStorageLoc (a URL without a password, or the
+    path of an SQLite file); without that, an SQLite file in StateSaveLocation. The password of any
+    server may stand in a file of its own, StoragePassFile. Whatever holds a password must be out of
+    reach of others.
     """
-    found = _read(os.path.join(os.path.dirname(config.path), "slurmdbd.conf"))
+    path = os.path.join(os.path.dirname(config.path), "slurmdbd.conf")
+    found = _read(path)
+    if found.get("storagepass") or _password(found.get("storageurl", "")):
+        _private(path)
     result = Settings(
         "",
         found.get("logfile", ""),
         found.get("pidfile", ""),
         found.get("debuglevel", config.slurmctld_debug),
+        found,
     )
-    result.url = _url(found, config)
+    result.url = _with_password(_url(found, config), found)
     return result
 
 
@@ -82,10 +91,55 @@ def _url(found: dict[str, str], config: Config) -> str:
         return _server(kind, found)
     place = found.get("storageloc", "") or config.accounting_storage_loc
     if "://" in place:
+        if _password(place):
+            raise PlaceError(
+                "slurm.conf is read by everybody: the password of AccountingStorageLoc belongs "
+                "into slurmdbd.conf or its StoragePassFile"
+            )
         return _checked(place)
     if place.startswith("/"):
         return f"sqlite:///{place}"
     return f"sqlite:///{os.path.join(config.state_save_location, FILE)}"
+
+
+def _password(url: str) -> str:
+    login, at, _ = url.partition("://")[2].partition("/")[0].rpartition("@")
+    return login.partition(":")[2] if at else ""
+
+
+def _with_password(url: str, found: dict[str, str]) -> str:
+    path = found.get("storagepassfile", "")
+    if not path or url.startswith("sqlite:"):
+        return url
+    _private(path)
+    try:
+        with open(path, encoding="utf-8") as file:
+            password = file.readline().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlaceError(f"cannot read {path}: {_why(error)}") from None
+    if not password:
+        raise PlaceError(f"{path} holds no password in its first line")
+    scheme, _, rest = url.partition("://")
+    host, slash, name = rest.partition("/")
+    login, at, address = host.rpartition("@")
+    user = (login.partition(":")[0] if at else "") or "slurm"
+    return f"{scheme}://{user}:{quote(password, safe='')}@{address if at else host}{slash}{name}"
+
+
+def _private(path: str) -> None:
+    """Refuses a file that others may read: it holds a password."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise PlaceError(f"cannot read {path}: {_why(error)}") from None
+    if found.st_uid not in (0, os.geteuid()):
+        raise PlaceError(f"{path} holds a password and belongs to another user")
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise PlaceError(f"{path} holds a password and is open to others: chmod 600 {path}")
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or "no text"
 
 
 def _server(kind: str, found: dict[str, str]) -> str:
@@ -124,7 +178,7 @@ def _read(path: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise PlaceError(f"cannot read {path}: {error.strerror}") from None
+        raise PlaceError(f"cannot read {path}: {_why(error)}") from None
     found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         text = line.strip()

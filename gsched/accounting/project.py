@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from gsched.accounting.database import Database, DatabaseDown, DatabaseRefuses
-from gsched.accounting.outbox import Meta, read_facts, read_meta
+from gsched.accounting.database import Database, DatabaseDown, DatabaseRefuses, Row
+from gsched.accounting.outbox import Meta, read_facts, read_meta, read_policy
 from gsched.accounting.rows import row
+from gsched.accounting.sql_news import Told
 from gsched.accounting.steps import fact_row
 from gsched.client import Client, ControllerDown, RequestRefused
 from gsched.config import Config
 from gsched.model import Fact
-from gsched.model.acct import AcctJob, AcctSteps
 from gsched.store import StoreError, StoreReader
 from gsched.wire.messages import AckOutbox, Done
 
@@ -57,6 +57,8 @@ class Projector:
         #: the controller has dropped everything up to this
         self._acked = 0
         self._migrated = False
+        #: state whose policy SQL has as it was when this process began
+        self._synced = ""
         self._trouble = ""
         #: facts stored by this process
         self.stored = 0
@@ -85,23 +87,27 @@ class Projector:
             meta = read_meta(snapshot)
             if meta is None:
                 return False
+            if self._synced != meta.cluster:
+                records = read_policy(snapshot)
+                now = int(meta.last_now)
+                self._database.sync(meta.cluster, self._config.cluster_name, records, now)
+                self._synced = meta.cluster
             last = self._last(meta)
             facts = read_facts(snapshot, last + 1, BATCH)
-            rows = [(fact.seq, self._row(fact)) for fact in facts if fact.news is None]
+            rows = [(fact.seq, self._row(fact)) for fact in facts]
         if rows:
             last = self._store(meta.cluster, rows)
-        if facts and facts[-1].seq > last:
-            last = facts[-1].seq
-            self._database.skip_to(meta.cluster, last)
-        self._known = (meta.cluster, last)
+            self._known = (meta.cluster, last)
         if self._trouble:
             self._log.info("accounting goes on")
             self._trouble = ""
         if last >= meta.outbox_first:
             self._acknowledge(last)
-        return len(facts) == BATCH
+        return len(rows) == BATCH
 
-    def _row(self, fact: Fact) -> AcctJob | AcctSteps:
+    def _row(self, fact: Fact) -> Row:
+        if fact.news is not None:
+            return Told(fact.time, fact.news)
         if fact.job is None:
             return fact_row(fact.steps, fact.restarts, fact.time)
         return row(fact.job, self._config.cluster_name, fact.time, contain=self._contain)
@@ -125,7 +131,7 @@ class Projector:
         self._known = (meta.cluster, last)
         return last
 
-    def _store(self, state_uuid: str, rows: list[tuple[int, AcctJob | AcctSteps]]) -> int:
+    def _store(self, state_uuid: str, rows: list[tuple[int, Row]]) -> int:
         try:
             last = self._database.store(state_uuid, rows)
         except DatabaseRefuses:
@@ -135,7 +141,8 @@ class Projector:
                 try:
                     last = self._database.store(state_uuid, [(seq, one)])
                 except DatabaseRefuses as problem:
-                    self._log.error(f"fact {seq} (job {one.job_id}) is stored cut: {problem}")
+                    what = "news" if isinstance(one, Told) else f"job {one.job_id}"
+                    self._log.error(f"fact {seq} ({what}) is stored cut: {problem}")
                     last = self._database.store_stripped(state_uuid, seq, one)
         self.stored += len(rows)
         self._log.debug(f"{len(rows)} facts stored, the last is number {last}")

@@ -96,6 +96,9 @@ def row(job: Job, cluster: str, now: int, *, contain: bool = False, reason: str 
         std_err=_file(spec, spec.std_err, ""),
         submit_line=spec.submit_line,
         work_dir=spec.work_dir,
+        assoc_id=job.assoc_id,
+        uncertain=int(bool(started and job.last_report)),
+        last_report=job.last_report if started else 0,
     )
     found.req_tres = _billed(tres.requested(spec, alloc, others=False), job.billing_asked)
     if alloc:

@@ -36,6 +36,7 @@ jobs = Table(
     Index("jobs_by_end", "end_time"),
     Index("jobs_by_job", "job_id"),
     Index("jobs_by_group", "group_id"),
+    Index("jobs_by_start", "start"),
     Index("jobs_by_uid", "uid", "end_time"),
     Index("jobs_in_order", "begun", "group_id", "sub_id", "job_id", "restarts"),
 )
@@ -61,4 +62,135 @@ progress = Table(
     metadata,
     Column("state_uuid", CLUSTER, primary_key=True),
     Column("last_seq", BigInteger, nullable=False),
+)
+
+
+def _id(name: str) -> Column[int]:
+    return Column(name, BigInteger, primary_key=True, autoincrement=False)
+
+
+def _state() -> Column[str]:
+    return Column("state_uuid", CLUSTER, primary_key=True)
+
+
+def _number(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False)
+
+
+def _text(name: str) -> Column[str]:
+    return Column(name, LONG, nullable=False)
+
+
+#: Names of the clusters whose states are here, and the zone of their roll-ups.
+clusters = Table("clusters", metadata, _state(), _text("name"), _text("zone"))
+
+#: Accounts, users, associations, QOS and WCKeys, as they are, or were when they were deleted:
+#: `detail` is the record as JSON.
+policies = Table(
+    "policies",
+    metadata,
+    _state(),
+    Column("kind", String(16), primary_key=True),
+    #: the record's key in the controller's state, in hexadecimal digits
+    Column("name", String(190), primary_key=True),
+    _number("created"),
+    _number("modified"),
+    #: when it was deleted; 0 it was not
+    _number("deleted"),
+    _text("account"),
+    _text("user_name"),
+    _text("detail"),
+)
+
+#: Who did what with them.
+transactions = Table(
+    "transactions",
+    metadata,
+    _state(),
+    _id("seq"),
+    _id("n"),
+    _number("time"),
+    _text("actor"),
+    _text("action"),
+    _text("where_text"),
+    _text("info"),
+    Index("transactions_by_time", "time"),
+)
+
+#: Nodes out of service ("end_time" 0: still), and with node "" the sizes of the cluster.
+events = Table(
+    "events",
+    metadata,
+    _state(),
+    _id("seq"),
+    _id("n"),
+    Column("node", String(190), nullable=False),
+    _number("begin"),
+    _number("end_time"),
+    _text("state"),
+    _text("reason"),
+    _number("uid"),
+    _text("cluster_nodes"),
+    _text("tres"),
+    Index("events_by_node", "state_uuid", "node", "end_time"),
+    Index("events_by_time", "begin"),
+)
+
+#: Reservations: one row for each time that one was the same.
+reservations = Table(
+    "reservations",
+    metadata,
+    _state(),
+    _id("seq"),
+    Column("name", String(190), nullable=False),
+    #: when the row's reservation began to keep its nodes and ceased to; what it was made for
+    _number("begin"),
+    _number("end_time"),
+    _number("planned_start"),
+    _number("planned_end"),
+    #: the row is the present word on that name
+    _number("open"),
+    _text("flags"),
+    _text("nodes"),
+    _text("tres"),
+    _text("assocs"),
+    Index("reservations_by_name", "state_uuid", "name", "open"),
+    Index("reservations_by_time", "begin"),
+)
+
+#: Numbers of TRES, as Slurm numbers them.
+tres = Table("tres", metadata, _id("id"), Column("name", String(190), nullable=False))
+
+#: Whose usage it is: `ref` of the roll-ups.
+owners = Table(
+    "owners",
+    metadata,
+    _state(),
+    _id("id"),
+    _number("assoc_id"),
+    _text("account"),
+    _text("user_name"),
+    _text("wckey"),
+)
+
+
+def _usage(name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        _state(),
+        #: of the hour, day or month
+        _id("begin"),
+        #: owner; 0 the cluster
+        _id("ref"),
+        #: gsched.accounting.usage.What
+        _id("what"),
+        _id("tres_id"),
+        _number("seconds"),
+    )
+
+
+#: Roll-ups: TRES-seconds. They grow in the transaction that stores what they count.
+usage_hour, usage_day, usage_month = (
+    _usage(name) for name in ("usage_hour", "usage_day", "usage_month")
 )

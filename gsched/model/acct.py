@@ -138,6 +138,10 @@ class AcctJob(msgspec.Struct, array_like=True, gc=False):
     submit_line: str = ""
     work_dir: str = ""
     steps: list[AcctStep] = []
+    assoc_id: int = 0
+    #: 1: a lost node ended it: what it used after `last_report` (epoch seconds) is not known
+    uncertain: int = 0
+    last_report: int = 0
 
     @property
     def order(self) -> tuple[int, int, int, int, int]:

@@ -1,8 +1,4 @@
-"""Accounting: facts into SQL exactly once, questions answered from SQL and the state together.
-
-SQLite always; other servers where GSCHED_TEST_DB_URLS names them (SQLAlchemy URLs with spaces
-between them, of empty databases that may be written to).
-"""
+"""Accounting: facts into SQL exactly once, questions answered from SQL and the state together."""
 
 from __future__ import annotations
 
@@ -51,35 +47,11 @@ AccountingStorageType=accounting_storage/slurmdbd
 NodeName=node1
 PartitionName=gpu Nodes=ALL Default=YES
 """
-URLS = os.environ.get("GSCHED_TEST_DB_URLS", "").split()
 
 
 def config(folder: Path, more: str = "") -> Any:
     found = parse_config({"slurm.conf": CONF.format(folder) + more})
     return msgspec.structs.replace(found, path=str(folder / "slurm.conf"))
-
-
-@pytest.fixture(params=["sqlite", *URLS], ids=lambda url: url.split("://")[0])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/accounting.sqlite"
-        return
-    import sqlalchemy as sa
-
-    engine = sa.create_engine(request.param)
-    with engine.begin() as connection:
-        for table in ("jobs", "steps", "progress", "alembic_version"):
-            connection.execute(sa.text(f"DROP TABLE IF EXISTS {table}"))
-    yield request.param
-    engine.dispose()
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    made = Database(url)
-    made.migrate()
-    yield made
-    made.close()
 
 
 def job_row(n: int, **more: object) -> AcctJob:
@@ -220,6 +192,7 @@ def test_a_url_without_sense() -> None:
 def place(tmp_path: Path, text: str | None = None, more: str = "") -> Settings:
     if text is not None:
         (tmp_path / "slurmdbd.conf").write_text(text)
+        (tmp_path / "slurmdbd.conf").chmod(0o600)
     return settings(config(tmp_path, more))
 
 
@@ -256,6 +229,37 @@ def test_places(tmp_path: Path) -> None:
 def test_places_that_are_none(tmp_path: Path, text: str) -> None:
     with pytest.raises(PlaceError):
         place(tmp_path, text)
+
+
+def test_a_password_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    conf = tmp_path / "slurmdbd.conf"
+    conf.write_text("StorageType=mysql\nStoragePass=secret\n")
+    conf.chmod(0o640)
+    with pytest.raises(PlaceError, match="open to others") as refused:
+        settings(config(tmp_path))
+    assert "secret" not in str(refused.value)
+    conf.write_text("StorageType=mysql\n")
+    with pytest.raises(PlaceError, match="is read by everybody"):
+        place(tmp_path, "", "AccountingStorageLoc=postgresql://u:secret@h/x\n")
+
+
+def test_a_password_in_a_file_of_its_own(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("p@ss w/rd\n")
+    text = f"StoragePassFile={secret}\n"
+    more = "AccountingStorageLoc=postgresql://acct@db/x?sslmode=require\n"
+    secret.chmod(0o644)
+    with pytest.raises(PlaceError, match="open to others"):
+        place(tmp_path, text, more)
+    secret.chmod(0o400)
+    found = place(tmp_path, text, more)
+    assert found.url == "postgresql+psycopg://acct:p%40ss%20w%2Frd@db/x?sslmode=require"
+    assert found.shown == "postgresql+psycopg://acct@db/x?sslmode=require"
+    found = place(tmp_path, text + "StorageType=mysql\n")
+    assert found.url == "mysql+pymysql://slurm:p%40ss%20w%2Frd@localhost:3306/slurm_acct_db"
+    secret.write_text("\n")
+    with pytest.raises(PlaceError, match="no password"):
+        place(tmp_path, text, more)
 
 
 # ---- the projector ---------------------------------------------------------------------------
