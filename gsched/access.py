@@ -20,19 +20,21 @@ def group_may(part: PartitionConfig, groups: Collection[str]) -> bool:
     return not part.allow_groups or not set(part.allow_groups).isdisjoint(groups)
 
 
-def barred(part: PartitionConfig, spec: JobSpec) -> str:
+def barred(part: PartitionConfig, spec: JobSpec, accounts: Collection[str] = ()) -> str:
     """Slurm's reason why the partition does not take a job's account or QOS; "" it does. A list of
-    those that may goes before one of those that may not."""
+    those that may goes before one of those that may not. accounts: the job's and those above it
+    (the lists mean accounts with all below them); () its own alone."""
     if not (part.allow_accounts or part.deny_accounts or part.allow_qos or part.deny_qos):
         return ""
-    if not _takes(spec.account.lower(), part.allow_accounts, part.deny_accounts):
+    mine = {name.lower() for name in accounts or (spec.account,)}
+    if not _takes(mine, part.allow_accounts, part.deny_accounts):
         return ACCOUNT
-    if not _takes(spec.qos.lower() or "normal", part.allow_qos, part.deny_qos):
+    if not _takes({spec.qos.lower() or "normal"}, part.allow_qos, part.deny_qos):
         return QOS
     return ""
 
 
-def _takes(name: str, allowed: tuple[str, ...], denied: tuple[str, ...]) -> bool:
+def _takes(names: set[str], allowed: tuple[str, ...], denied: tuple[str, ...]) -> bool:
     if allowed:
-        return name in {item.lower() for item in allowed}
-    return name not in {item.lower() for item in denied}
+        return not names.isdisjoint(item.lower() for item in allowed)
+    return names.isdisjoint(item.lower() for item in denied)

@@ -282,7 +282,7 @@ class Queue:
                 return "PartitionConfig"
             if fits is not None:
                 fits.add(req)
-        return access.barred(part, job.spec)
+        return access.barred(part, job.spec, self._windows.lineage(job.spec.account))
 
     def open_or_close(self, config: Config, name: str) -> list[int]:
         """A partition's state is all that `config` changes: what follows for its jobs, but for the

@@ -220,7 +220,8 @@ def not_permitted(
     groups = [*call.groups, group]
     if not led.is_admin(call.uid) and not all(access.group_may(p, groups) for p in partitions):
         return "ESLURM_JOB_MISSING_REQUIRED_PARTITION_GROUP"
-    why = [access.barred(part, spec) for part in partitions]
+    mine = led.book.lineage(spec.account)
+    why = [access.barred(part, spec, mine) for part in partitions]
     enforced = {"ALL": any, "ANY": all}.get(led.config.enforce_part_limits)
     if enforced is None or not enforced(why):
         return ""

@@ -10,7 +10,7 @@ import pytest
 from unit.ledger_support import CONF, Bench
 
 from gsched.frontend.names import Names
-from gsched.model import JobSpec, Shape
+from gsched.model import Assoc, JobSpec, Shape
 from gsched.wire.messages import Call, Done, Refused, SubmitJob, UpdateJob
 
 GROUP = "User's group not permitted to use this partition"
@@ -100,3 +100,15 @@ def test_an_update_is_judged_as_a_submission() -> None:
 
 def test_the_frontend_knows_the_groups_of_a_user() -> None:
     assert grp.getgrgid(os.getgid()).gr_name in Names().groups(os.getuid(), os.getgid())
+
+
+def test_lists_of_accounts_mean_those_below_them_too() -> None:
+    """slurm.conf's page of 26.05: the lists are hierarchical, subaccounts are included."""
+    b = Bench("EnforcePartLimits=ALL" + CONF + PARTS)
+    tree = (Assoc(3, "chem", parent="root"), Assoc(4, "polymers", parent="chem"))
+    for record in (*b.led.book.first, *tree, Assoc(5, "visitors", parent="guests")):
+        b.led.book.put(record)
+    b.led.book.put(Assoc(6, "guests", parent="root"))
+    assert submit(b, partitions=("paid",), account="polymers") == ""
+    assert submit(b, partitions=("paid",), account="root") == ACCOUNT
+    assert submit(b, partitions=("free",), account="visitors") == ACCOUNT
