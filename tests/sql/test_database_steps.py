@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from acct_support import T244, ended
-from unit.test_accounting import STATE, Desk, database, job_row, live, url
+from sql.test_database import STATE, Desk, job_row, live
 
 from gsched.accounting.database import Database
 from gsched.accounting.steps import fact_row, step_row
@@ -17,8 +17,6 @@ from gsched.frontend.accounting import Live
 from gsched.model import Fact, Job, JobState, NodeAlloc, Step, StepNode, StepState, Usage
 from gsched.model.acct import AcctJob, AcctStep, AcctSteps
 from gsched.wire.messages import AcctQuery, AcctRows
-
-__all__ = ["database", "url"]
 
 KEY = (STATE, 7, 0)
 
