@@ -103,8 +103,30 @@ def _panel(panel: _Panel, lines: Sequence[Line], top: int, first: float, last: f
     highest = max((value for curve in curves for value in curve if value is not None), default=0)
     scale = panel.top or nice(highest)
     right, bottom = WIDTH - RIGHT, top + PANEL
+    parts = axes(panel.title, top, scale, first, last)
+    for number, curve in enumerate(curves):
+        colour = COLOURS[number % len(COLOURS)]
+        width = (right - LEFT) / len(curve)
+        points = []
+        pen = "M"
+        for place, value in enumerate(curve):
+            if value is None:
+                pen = "M"
+                continue
+            y = bottom - PANEL * min(value, scale) / scale
+            points.append(f"{pen}{LEFT + width * place:.1f} {y:.1f}h{width:.2f}")
+            pen = "L"
+        path = "".join(points)
+        parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.3"/>')
+    return parts
+
+
+def axes(title: str, top: int, scale: float, first: float, last: float) -> list[str]:
+    """The frame of a panel whose axis ends at `scale`: title, grid, marks of time."""
+    right, bottom = WIDTH - RIGHT, top + PANEL
     parts = [
-        f'<text x="{LEFT}" y="{top - 8}" fill="#1a1a1a">{escape(panel.title)}</text>',
+        f'<text x="{LEFT}" y="{top - 8}" fill="#1a1a1a">{escape(title)}</text>',
+        f'<line x1="{LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}" stroke="#999999"/>',
     ]
     for step in range(5):
         y = bottom - PANEL * step / 4
@@ -120,21 +142,6 @@ def _panel(panel: _Panel, lines: Sequence[Line], top: int, first: float, last: f
             f'<text x="{x:.1f}" y="{bottom + 17}" text-anchor="middle" fill="#666666">'
             f"{words}</text>"
         )
-    for number, curve in enumerate(curves):
-        colour = COLOURS[number % len(COLOURS)]
-        width = (right - LEFT) / len(curve)
-        points = []
-        pen = "M"
-        for place, value in enumerate(curve):
-            if value is None:
-                pen = "M"
-                continue
-            y = bottom - PANEL * min(value, scale) / scale
-            points.append(f"{pen}{LEFT + width * place:.1f} {y:.1f}h{width:.2f}")
-            pen = "L"
-        path = "".join(points)
-        parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.3"/>')
-    parts.append(f'<line x1="{LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}" stroke="#999999"/>')
     return parts
 
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gsched.config import Config
 from gsched.ledger import Ledger, Meta, Outcome, Start, TakeOver, Tick, Write
 from gsched.ledger.commands import Command
-from gsched.model import Job, JobSpec, JobState, NodeUse, Plan, Verdict
+from gsched.model import Job, JobSpec, JobState, NodeUse, Plan, PolicyRecord, Verdict
 from gsched.scheduling import Planner, run_pass
 from gsched.simulate.replay_node import ReplayNode
 from gsched.simulate.replay_record import Record
+from gsched.simulate.teams import Teams
 from gsched.simulate.traces import TraceJob
 from gsched.wire.messages import Call, Done, LaunchSpec, SubmitJob, UpdateJob
 
@@ -53,6 +54,7 @@ class Replay:
         specs: Sequence[JobSpec],
         epoch: int | None = None,
         own_priority: bool = False,
+        policy: Iterable[PolicyRecord] = (),
     ) -> None:
         self.jobs = jobs
         self.record = Record(config, jobs, specs)
@@ -68,6 +70,10 @@ class Replay:
         self._own_priority = own_priority
         self._epoch = EPOCH if epoch is None else epoch
         self._ledger = Ledger(config, Meta(CLUSTER))
+        #: how the accounts stand over time
+        self.teams = Teams()
+        for each in policy:
+            self._ledger.book.put(each)
         self._nodes = {
             name: ReplayNode(conf)
             for name, conf in config.nodes.items()
@@ -133,6 +139,7 @@ class Replay:
         self._apply(commands, woken)
         self._plan()
         self.record.sample(self._now)
+        self.teams.note(self._ledger, self._now)
 
     # ---- one batch ------------------------------------------------------------------------------
 

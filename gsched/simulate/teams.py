@@ -1,0 +1,189 @@
+"""How teams share a cluster over time: guaranteed, borrowed and reclaimed, account by account."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from gsched.ledger import quotas
+from gsched.ledger.ledger import Ledger
+from gsched.model import Job, JobState
+from gsched.simulate.chart import BOTTOM, GAP, LEFT, PANEL, RIGHT, TOP, WIDTH, axes, nice
+
+#: what is counted in the picture
+GPU = "gres/gpu"
+#: colours of guaranteed and of borrowed work, of the guarantee and of what was taken back
+OWN, BORROWED, PROMISE, RECLAIMED = "#0072b2", "#e69f00", "#1a1a1a", "#d55e00"
+
+
+_Scale = Callable[[float], float]
+
+
+class Stand(NamedTuple):
+    """An account from this moment until the next."""
+
+    time: float
+    #: held in all, and of that guaranteed work
+    used: int
+    own: int
+    guarantee: int
+
+
+class Taken(NamedTuple):
+    """Work that made way."""
+
+    time: float
+    account: str
+    gpus: int
+    job: str
+
+
+@dataclass
+class Teams:
+    """Takes note of the accounts with a guarantee, and of those that hold anything. Cost: running
+    jobs, for each moment."""
+
+    stands: dict[str, list[Stand]] = field(default_factory=dict)
+    taken: list[Taken] = field(default_factory=list)
+    #: the replay's end
+    last: float = 0.0
+
+    def note(self, led: Ledger, now: float) -> None:
+        """All that happened at this moment is done."""
+        self.last = now
+        quota = quotas.standing(led)
+        if quota is None:
+            return
+        for (account, name), one in quota.standing.items():
+            if name != GPU or not (one.used or one.guarantee) or account == "root":
+                continue
+            line = self.stands.setdefault(account, [])
+            new = Stand(now, one.used, one.own, one.guarantee)
+            if not line or line[-1][1:] != new[1:]:
+                line.append(new)
+
+    def ended(self, job: Job, name: str, gpus: int, now: float) -> None:
+        """An attempt is over: one that made way is remembered."""
+        if job.state == JobState.PREEMPTED:
+            self.taken.append(Taken(now, job.spec.account, gpus, name))
+
+    def hours(self, account: str) -> tuple[float, float]:
+        """GPU hours of guaranteed and of borrowed work."""
+        own = borrowed = 0.0
+        line = self.stands[account]
+        ends = [one.time for one in line[1:]] + [self.last]
+        for one, end in zip(line, ends, strict=True):
+            own += one.own * (end - one.time) / 3600
+            borrowed += (one.used - one.own) * (end - one.time) / 3600
+        return own, borrowed
+
+
+def write(path: Path, teams: Teams) -> None:
+    """A line for each change: seconds of the trace, GPUs."""
+    rows = sorted(
+        (one.time, account, one.used, one.own, one.used - one.own, one.guarantee)
+        for account, line in teams.stands.items()
+        for one in line
+    )
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("time", "account", "gpus", "guaranteed", "borrowed", "guarantee"))
+        table.writerows(rows)
+
+
+def text(teams: Teams) -> str:
+    """GPU hours and what was taken back, a line for each account."""
+    lines = [f"{'account':<20} {'guarantee':>9} {'own GPUh':>10} {'borrowed GPUh':>14} {'lost':>5}"]
+    for account in sorted(teams.stands):
+        own, borrowed = teams.hours(account)
+        lost = sum(one.account == account for one in teams.taken)
+        most = teams.stands[account][-1].guarantee
+        lines.append(f"{account:<20} {most:>9} {own:>10.1f} {borrowed:>14.1f} {lost:>5}")
+    return "\n".join(lines)
+
+
+def draw(teams: Teams, title: str) -> str:
+    """The picture, as SVG: a panel for each account. Cost: changes."""
+    names = sorted(teams.stands)
+    height = TOP + max(1, len(names)) * (PANEL + GAP) - GAP + BOTTOM
+    first = min((line[0].time for line in teams.stands.values()), default=0.0)
+    last = max(teams.last, first + 1)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}" font-family="Helvetica,Arial,sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        f'<text x="{LEFT}" y="22" font-size="15" fill="#1a1a1a">{escape(title)}</text>',
+        *_legend(),
+    ]
+    for number, account in enumerate(names):
+        top = TOP + number * (PANEL + GAP)
+        parts += _panel(teams, account, top, first, last)
+    parts.append("</svg>")
+    return "\n".join(parts) + "\n"
+
+
+def _legend() -> list[str]:
+    parts, x = [], float(LEFT)
+    words = ((OWN, "guaranteed"), (BORROWED, "borrowed"), (PROMISE, "guarantee"))
+    for colour, word in (*words, (RECLAIMED, "taken back")):
+        parts.append(f'<rect x="{x:.0f}" y="34" width="18" height="6" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 24:.0f}" y="41" fill="#444444">{word}</text>')
+        x += 52 + 7 * len(word)
+    return parts
+
+
+def _panel(teams: Teams, account: str, top: int, first: float, last: float) -> list[str]:
+    line = teams.stands[account]
+    scale = nice(max(max(one.used, one.guarantee) for one in line))
+    right, bottom = WIDTH - RIGHT, top + PANEL
+
+    def across(time: float) -> float:
+        return LEFT + (right - LEFT) * (time - first) / (last - first)
+
+    def up(value: float) -> float:
+        return bottom - PANEL * value / scale
+
+    parts = axes(f"{account}: GPUs", top, scale, first, last)
+    ends = [one.time for one in line[1:]] + [last]
+    for colour, low, high in ((OWN, 0, 2), (BORROWED, 2, 1)):
+        path = _steps(line, ends, low, high, across, up)
+        parts.append(f'<path d="{path}" fill="{colour}" fill-opacity="0.75"/>')
+    promise = "".join(
+        f"M{across(one.time):.1f} {up(one.guarantee):.1f}H{across(end):.1f}"
+        for one, end in zip(line, ends, strict=True)
+    )
+    parts.append(f'<path d="{promise}" stroke="{PROMISE}" stroke-dasharray="5 3" fill="none"/>')
+    for one in teams.taken:
+        if one.account == account:
+            x = across(one.time)
+            parts.append(
+                f'<path d="M{x - 4:.1f} {top}h8l-4 8z" fill="{RECLAIMED}">'
+                f"<title>{escape(one.job)}: {one.gpus} GPUs taken back</title></path>"
+            )
+    return parts
+
+
+def _steps(
+    line: Sequence[Stand],
+    ends: Sequence[float],
+    low: int,
+    high: int,
+    across: _Scale,
+    up: _Scale,
+) -> str:
+    """A filled area between two fields of the line (0: the axis)."""
+    parts = []
+    for one, end in zip(line, ends, strict=True):
+        bottom = float(one[low]) if low else 0.0
+        if one[high] > bottom:
+            x, width = across(one.time), across(end) - across(one.time)
+            y, height = up(one[high]), up(bottom) - up(one[high])
+            parts.append(f"M{x:.1f} {y:.1f}h{width:.2f}v{height:.1f}h-{width:.2f}z")
+    return "".join(parts)
+
+
+__all__ = ["Stand", "Taken", "Teams", "draw", "text", "write"]
