@@ -11,7 +11,12 @@ from gsched.model import JobSpec
 ACCOUNT = "AccountNotAllowed"
 QOS = "QOSNotAllowed"
 
-#: the same -> Slurm's code where it is refused instead
+#: why a job waits whose association, or QOS, is gone
+INVALID_ACCOUNT = "InvalidAccount"
+INVALID_QOS = "InvalidQOS"
+UNCHARGED = frozenset({INVALID_ACCOUNT, INVALID_QOS})
+
+#: the first two -> Slurm's code where it is refused instead
 CODES = {ACCOUNT: "ESLURM_INVALID_ACCOUNT", QOS: "ESLURM_INVALID_QOS"}
 
 

@@ -267,6 +267,8 @@ class Queue:
             if job.reason:
                 return job.reason
             return "JobHeldUser" if job.held == Hold.USER else "JobHeldAdmin"
+        if job.reason in access.UNCHARGED:
+            return job.reason
         if job.deps:
             return "DependencyNeverSatisfied" if dependency.failed(job.deps) else "Dependency"
         state = self._config.partitions[partition].state

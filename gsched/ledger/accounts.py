@@ -42,6 +42,12 @@ def drop(led: Ledger, record: PolicyRecord, out: Outcome) -> None:
     out.puts["policy", key_of(record)] = None
 
 
+def note(led: Ledger, record: PolicyRecord, gone: bool, out: Outcome) -> None:
+    """A record that the book has already taken (or dropped) is stored and told."""
+    tell.policy(led, record, gone=gone)
+    out.puts["policy", key_of(record)] = None if gone else record
+
+
 def put_used(led: Ledger, of: int | str, used: Used, out: Outcome) -> None:
     """What an association (by id) or a QOS (by name) has used is now this."""
     led.book.used[of] = used

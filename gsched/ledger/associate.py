@@ -53,8 +53,8 @@ def charge(
 
 
 def set_account(led: Ledger, job: Job, value: str) -> str:
-    """Charges a waiting job to another account: the job's QOS stays, and is judged when it would
-    start. Returns Slurm's code, "" when it is done."""
+    """Charges a waiting job to another account; its QOS stays, allowed there or not, as in Slurm.
+    Returns Slurm's code, "" when it is done."""
     account = _account(led, value)
     assoc, code = _find(led, account, job.user, job.spec.partitions or (job.partition,))
     if code and "associations" in enforced(led.config.accounting_storage_enforce):

@@ -24,6 +24,7 @@ from gsched.ledger import (
     interactive,
     jobs,
     mail,
+    manage,
     node_update,
     nodes,
     outbox,
@@ -72,6 +73,7 @@ from gsched.wire.messages import (
     CancelJobs,
     Done,
     Forget,
+    ManagePolicy,
     Order,
     Ping,
     Prepare,
@@ -324,6 +326,11 @@ class Ledger:
             reply = partitions.change(self, call, write, now, out)
         elif isinstance(write, UpdateReservation):
             reply = reservations.change(self, call, write, now, out)
+        elif isinstance(write, ManagePolicy):
+            reply = manage.manage(self, call, write, now, out)
+            if write.dry:
+                out.answers.append((call.request_id, reply))
+                return
         elif isinstance(write, AckOutbox):
             # Repeating it changes nothing: no answer need be remembered.
             out.answers.append((call.request_id, outbox.acknowledge(self, call, write, out)))

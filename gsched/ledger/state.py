@@ -29,6 +29,10 @@ class Meta(msgspec.Struct, array_like=True):
     foreign: list[tuple[int, int]] = []
     #: number in the next name that is made for an advance reservation
     next_reservation: int = 1
+    #: numbers that the next association, QOS and WCKey get at least: none is used twice
+    next_assoc: int = 0
+    next_qos: int = 0
+    next_wckey: int = 0
 
 
 class StoredAnswer(msgspec.Struct, array_like=True):

@@ -182,9 +182,9 @@ class Book:
         if known is not None:
             return known
         above = self.parent(assoc)
-        whole = assoc
+        whole = msgspec.structs.replace(assoc)
+        base = self.effective(above) if above is not None else assoc
         if above is not None:
-            base = self.effective(above)
             change: dict[str, object] = {
                 name: getattr(base, name) for name in _INHERITED if getattr(assoc, name) is None
             }
@@ -193,8 +193,15 @@ class Book:
                 if inherited:
                     change[name] = inherited | getattr(assoc, name)
             whole = msgspec.structs.replace(assoc, **change)
+        if whole.qos is not None and any(name[0] in "+-" for name in whole.qos):
+            given = base.qos if above is not None else ()
+            whole.qos = _with_signs(given or (), whole.qos)
         self._effective[assoc.id] = whole
         return whole
+
+    def resolved(self, assoc: Assoc) -> tuple[str, ...] | None:
+        """Its own list of QOS with its + and - carried out; None where it has none of its own."""
+        return None if assoc.qos is None else self.effective(assoc).qos
 
     def default_account(self, user: str) -> str:
         """The account of a user's jobs that name none; "" he has none."""
@@ -219,6 +226,17 @@ class Book:
         """His admin level: "None", "Operator" or "Administrator"."""
         known = self.users.get(user)
         return known.admin_level if known is not None else "None"
+
+
+def _with_signs(given: tuple[str, ...], signed: tuple[str, ...]) -> tuple[str, ...]:
+    """A parent's list of QOS with what "+name" adds and "-name" takes away."""
+    found = dict.fromkeys(given)
+    for name in signed:
+        if name[0] == "-":
+            found.pop(name[1:], None)
+        else:
+            found[name.removeprefix("+")] = None
+    return tuple(found)
 
 
 __all__ = ["Book"]

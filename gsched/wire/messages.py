@@ -23,6 +23,9 @@ from gsched.model import (
 )
 from gsched.model.acct import AcctJob
 from gsched.model.step import Step
+from gsched.wire.policy import ManagePolicy as ManagePolicy
+from gsched.wire.policy import PolicyDone as PolicyDone
+from gsched.wire.policy import PolicyOp as PolicyOp
 from gsched.wire.policy import PolicyQuery, PolicyRows
 
 PROTOCOL = 1
@@ -422,6 +425,7 @@ Write = (
     | AckOutbox
     | ExplainJob
     | AskAgent
+    | ManagePolicy
 )
 
 
