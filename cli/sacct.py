@@ -37,6 +37,12 @@ def run(
             streams.stdout.write(document(jobs, argv))
         else:
             _report(wanted, shown, jobs, env, streams, reader)
+        if wanted.warning:
+            streams.stderr.write(
+                f"{NAME}: error: {TROUBLE}: {wanted.warning}: only what the controller still holds "
+                "is shown\n"
+            )
+            return 1
     except getopt_long.OptionError as problem:
         streams.stderr.write(f"{NAME}: {problem}\n")
         return 1
@@ -66,6 +72,7 @@ def load(wanted: Wanted, reader: Reader) -> list[AcctJob]:
             # More of its steps.
             found[-1].steps += rows.jobs.pop(0).steps
         found += rows.jobs
+        wanted.warning = wanted.warning or rows.warning
         if not rows.more:
             break
         query = msgspec.structs.replace(query, after=rows.last)

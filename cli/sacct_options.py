@@ -127,6 +127,8 @@ class Wanted:
         #: (job, task) -> the steps to show; "" the job and all of them
         self.steps: dict[tuple[int, int], set[str]] = {}
         self.all_users = False
+        #: what is missing, as the answer had it
+        self.warning = ""
 
 
 def read_options(

@@ -51,6 +51,7 @@ class _AcctRows(msgspec.Struct, array_like=True, tag="AcctRows", gc=False):
     jobs: list[msgspec.Raw]
     last: list[int]
     more: bool
+    warning: str
 
 
 @dataclass
@@ -110,6 +111,8 @@ class _Question:
     #: facts up to this number are SQL's
     last_seq: int = 0
     needs_sql: bool = True
+    #: why what only SQL knows is missing; "" nothing is
+    warning: str = ""
     #: steps that SQL does not have
     extra: Extra = field(default_factory=dict)
 
@@ -233,7 +236,14 @@ class Accounting:
         stored: list[tuple[str, AcctJob]] = []
         bound: tuple[int, ...] | None = None
         if question.needs_sql:
-            found = self._sql().rows(query, PAGE)
+            try:
+                found = self._sql().rows(query, PAGE)
+            except Exception as problem:
+                # A later page would leave a hole that nobody sees.
+                if query.after:
+                    raise
+                self._prepare(question, choice, problem)
+                found = []
             if len(found) == PAGE:
                 bound = found[-1][2].order
             stored = [
@@ -242,6 +252,7 @@ class Accounting:
                 if not (state == question.state_uuid and seq > question.last_seq)
                 and choice.takes(one)
             ]
+        question.live = None
         mine = [(question.state_uuid, one) for one in question.rows]
         merged = _merge(stored, mine, bound)
         if query.allocations:
@@ -253,22 +264,24 @@ class Accounting:
             bound = given[-1].order
         return self._pack(question, given, bound, partial)
 
-    def _prepare(self, question: _Question, choice: Choice) -> None:
-        """The rows of jobs and facts that SQL does not have, in order."""
+    def _prepare(self, question: _Question, choice: Choice, dead: Exception | None = None) -> None:
+        """The rows of jobs and facts that SQL does not have, in order; all of them, and a warning,
+        where SQL does not answer (`dead`: that has been found out)."""
         live = question.live
         assert live is not None
-        question.live = None
+        question.last_seq = 0
         question.state_uuid = live.state_uuid
-        database = None
         # Before the first fact was dropped there is nothing that only SQL knows.
         question.needs_sql = live.outbox_first > 1
         try:
-            database = self._sql()
-            question.last_seq = database.last_seq(live.state_uuid)
+            if dead is not None:
+                raise dead
+            question.last_seq = self._sql().last_seq(live.state_uuid)
             question.needs_sql = True
-        except Exception:
+        except Exception as problem:
             if question.needs_sql:
-                raise
+                question.warning = str(problem).strip() or type(problem).__name__
+            question.needs_sql = False
         rows: dict[tuple[int, int], AcctJob] = {}
         name, contain = self._config.cluster_name, self._contain
         facts = [_fact.decode(packed) for seq, packed in live.facts if seq > question.last_seq]
@@ -329,7 +342,7 @@ class Accounting:
         assert question.rows is not None
         question.rows = [one for one in question.rows if _beyond(one, last)] if last else []
         more = cut or bound is not None or bool(question.rows)
-        return _encoder.encode(_AcctRows(0, packed, last, more))
+        return _encoder.encode(_AcctRows(0, packed, last, more, question.warning))
 
     def _sql(self) -> Database:
         with self._opening:

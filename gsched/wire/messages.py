@@ -596,6 +596,8 @@ class AcctRows(_Msg):
     jobs: list[AcctJob]
     last: list[int] = []
     more: bool = False
+    #: why only what the controller still holds is here; "" nothing is missing
+    warning: str = ""
 
 
 class Blob(_Msg):
