@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TextIO
 
 if TYPE_CHECKING:
     from gsched.config import Config
+    from gsched.wire.changes import JobChanges, JobDelta
     from gsched.wire.messages import (
         AcctQuery,
         AcctRows,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
         Write,
     )
     from gsched.wire.policy import PolicyQuery, PolicyRows
+    from gsched_cli.kept import Kept
+    from gsched_cli.queue_lines import QueueLines
 
 #: The release of Slurm whose behaviour the commands follow, as `-V` prints it.
 SLURM_VERSION = "26.05.0"
@@ -41,6 +44,8 @@ class Reader(Protocol):
     """
 
     def jobs(self, query: JobQuery) -> JobRows: ...
+
+    def changes(self, query: JobChanges) -> JobDelta: ...
 
     def nodes(self, query: NodeQuery) -> NodeRows: ...
 
@@ -113,13 +118,15 @@ class OwnFiles:
 
 
 class Streams(NamedTuple):
-    """Standard input, output and error of one run of a command, as text streams with `.buffer`, and
-    the files that it may read."""
+    """Standard input, output and error of one run of a command, as text streams with `.buffer`, the
+    files that it may read, and what its process keeps from one command to the next."""
 
     stdin: TextIO
     stdout: TextIO
     stderr: TextIO
     files: Files = OwnFiles()
+    #: reports about jobs; None: nothing is kept
+    kept: Kept[QueueLines] | None = None
 
 
 Run = Callable[[Sequence[str], Mapping[str, str], str, Streams, Reader], int]
@@ -160,6 +167,9 @@ class LazyReader:
 
     def jobs(self, query: JobQuery) -> JobRows:
         return self._open().jobs(query)
+
+    def changes(self, query: JobChanges) -> JobDelta:
+        return self._open().changes(query)
 
     def nodes(self, query: NodeQuery) -> NodeRows:
         return self._open().nodes(query)

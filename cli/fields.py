@@ -68,6 +68,8 @@ class Format(Generic[View]):
         self.columns = columns
         #: types that no field has, for the error messages
         self.bad = bad
+        between = [prefix, *(column.suffix for column in columns)]
+        self._pattern = "%s".join(text.replace("%", "%%") for text in between) + "\n"
 
     def uses(self, *names: str) -> bool:
         """Whether one of the fields (by first long name) is shown."""
@@ -84,13 +86,16 @@ class Format(Generic[View]):
         return self._line(lambda field: field.read(view))
 
     def _line(self, text: Callable[[Field[View]], str]) -> str:
-        parts = [self.prefix]
-        for column in self.columns:
-            if column.field is not None:
-                parts.append(fit(text(column.field), column.width, column.right))
-            parts.append(column.suffix)
-        parts.append("\n")
-        return "".join(parts)
+        return self.joined(
+            [
+                "" if column.field is None else fit(text(column.field), column.width, column.right)
+                for column in self.columns
+            ]
+        )
+
+    def joined(self, cells: list[str]) -> str:
+        """The line of cells that fit their columns, with its line end."""
+        return self._pattern % tuple(cells)
 
 
 def fit(text: str, width: int, right: bool) -> str:
@@ -161,11 +166,21 @@ def sort_views(
     views: list[View],
     spec: str,
     table: Table[View],
-    special: Mapping[str, Callable[[View], object]] | None = None,
+    special: Mapping[str, Field[View]] | None = None,
 ) -> None:
-    """Sorts in place by an -S list ("P,t,-p"; "+" and "-" say which way); stable. Letters that do
-    not exist are skipped, as Slurm does. `special` overrides keys by name ("#P")."""
-    keys: list[tuple[Callable[[View], object], bool]] = []
+    """Sorts in place by an -S list ("P,t,-p"; "+" and "-" say which way); stable. `special`: see
+    `sort_fields`."""
+    for field, down in reversed(sort_fields(spec, table, special)):
+        views.sort(key=field.order, reverse=down)  # type: ignore[arg-type]
+
+
+def sort_fields(
+    spec: str, table: Table[View], special: Mapping[str, Field[View]] | None = None
+) -> list[tuple[Field[View], bool]]:
+    """The fields of an -S list, and whether the largest comes first; the first one weighs most.
+    Letters that do not exist are skipped, as Slurm does. `special` overrides fields by name
+    ("#P")."""
+    found: list[tuple[Field[View], bool]] = []
     for item in spec.split(","):
         down = False
         name = item.strip()
@@ -175,10 +190,9 @@ def sort_views(
         if not name:
             continue
         if special and name in special:
-            keys.append((special[name], down))
+            found.append((special[name], down))
             continue
         field = table.letters.get(name[0]) or table.names.get(name.lower())
         if field is not None:
-            keys.append((field.order, down))
-    for key, down in reversed(keys):
-        views.sort(key=key, reverse=down)  # type: ignore[arg-type]
+            found.append((field, down))
+    return found

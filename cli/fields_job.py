@@ -58,10 +58,10 @@ def _id_key(view: JobView) -> object:
     return view.job.het_job_id or view.array_job_id, view.job.het_offset, view.job.array_task_id
 
 
-def accrue_time(view: JobView, now: float) -> int:
+def accrue_time(view: JobView) -> int:
     """Since when its age counts for its priority; 0 not yet."""
     job = view.job
-    if job.held is not Hold.NONE or not 0 < job.eligible_time <= now:
+    if job.held is not Hold.NONE or job.eligible_time <= 0 or not view.past(job.eligible_time):
         return 0
     if not view.batch and job.start_time and job.start_time <= job.submit_time:
         # It has started in the moment in which it came.
@@ -69,24 +69,25 @@ def accrue_time(view: JobView, now: float) -> int:
     return 0 if view.reason.startswith("Dependency") else job.eligible_time
 
 
-def job_table(env: Mapping[str, str], now: float, cluster: str = "") -> Table[JobView]:
+def job_table(env: Mapping[str, str], cluster: str = "") -> Table[JobView]:
     """The table of job fields. Times are formatted as SLURM_TIME_FORMAT in `env` says."""
+    relative = env.get("SLURM_TIME_FORMAT", "").lower() == "relative"
 
     def when(read: Callable[[JobView], int]) -> Read:
-        return lambda view: timestamp(read(view), env, now)
+        return lambda view: timestamp(read(view), env, view.now if relative else 0)
 
     def end_text(view: JobView) -> str:
-        return "NONE" if view.endless else timestamp(view.end, env, now)
+        return "NONE" if view.endless else timestamp(view.end, env, view.now if relative else 0)
 
     def pending_time(view: JobView) -> str:
-        start = view.job.start_time if not view.pending and view.job.start_time else int(now)
+        start = view.job.start_time if not view.pending and view.job.start_time else view.now
         return str(max(start - view.job.submit_time, 0))
 
     F = Field[JobView]
     return Table(
         [
             F("a", ("Account",), "ACCOUNT", lambda v: or_null(v.job.spec.account)),
-            F("", ("AccrueTime",), "ACCRUE_TIME", when(lambda v: accrue_time(v, now))),
+            F("", ("AccrueTime",), "ACCRUE_TIME", when(accrue_time)),
             F(
                 "",
                 ("admin_comment", "AdminComment"),

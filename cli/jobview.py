@@ -27,13 +27,16 @@ _EXPLAINED = frozenset(
 BITSTR_LEN = 64
 #: a started job whose nodes have not all answered for so many seconds is shown as CONFIGURING
 CONFIGURING_S = 2
+#: later than any moment
+FOREVER = 1 << 62
 
 
 class JobView:
     """A job as users see it. Every value is computed when asked for; none costs more than the
-    job's nodes."""
+    job's nodes. Whoever keeps values learns from `until` when one of those that were read may be
+    another only because time has passed."""
 
-    __slots__ = ("_now", "bitstr_len", "convert", "job", "verdict")
+    __slots__ = ("_now", "bitstr_len", "convert", "job", "late", "until", "verdict")
 
     def __init__(
         self,
@@ -43,13 +46,38 @@ class JobView:
         *,
         convert: bool = True,
         bitstr_len: int = BITSTR_LEN,
+        late: int = 0,
     ) -> None:
+        """`late`: it will not start before, where no verdict says when; 0 not known."""
         self.job = job
         self.verdict = verdict
+        self.late = late
+        #: all that was read is true before this moment, whatever the time
+        self.until = FOREVER
         #: False with --noconvert: sizes stay in megabytes
         self.convert = convert
         self.bitstr_len = bitstr_len
         self._now = int(now)
+
+    # ---- the time ----------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """The time; what is made of it is another in a second."""
+        self.until = self._now + 1
+        return self._now
+
+    def at(self, now: float) -> None:
+        """It is later: everything may be read anew."""
+        self._now = int(now)
+        self.until = FOREVER
+
+    def past(self, moment: int) -> bool:
+        """Whether that moment has come."""
+        if moment <= self._now:
+            return True
+        self.until = min(self.until, moment)
+        return False
 
     # ---- identity ----------------------------------------------------------------------
 
@@ -130,7 +158,7 @@ class JobView:
     def configuring(self) -> bool:
         """Its nodes are being made ready, and that takes time: a node that answers at once is never
         seen waiting for, as with Slurm."""
-        return self.job.configuring and self._now - self.job.start_time >= CONFIGURING_S
+        return self.job.configuring and self.past(self.job.start_time + CONFIGURING_S)
 
     @property
     def _bereft(self) -> bool:
@@ -183,7 +211,7 @@ class JobView:
         if job.reason:
             return job.reason
         begin = max(job.spec.begin, job.eligible_time)
-        return "BeginTime" if begin > self._now else "None"
+        return "None" if self.past(begin) else "BeginTime"
 
     @property
     def nodes_or_reason(self) -> str:
@@ -211,7 +239,7 @@ class JobView:
             return 0
         if job.state is JobState.SUSPENDED:
             return job.pre_suspend_s
-        end = job.end_time if job.state.finished else self._now
+        end = job.end_time if job.state.finished else self.now
         if job.suspend_time:
             return end - job.suspend_time + job.pre_suspend_s
         return max(end - job.start_time, 0)
@@ -229,8 +257,10 @@ class JobView:
             return job.start_time
         if self.verdict is not None and self.verdict.start:
             return self.verdict.start
+        if self.verdict is not None and self.late and not self.past(self.late):
+            return self.late
         begin = max(job.spec.begin, job.eligible_time)
-        return begin if begin > self._now else 0
+        return 0 if self.past(begin) else begin
 
     @property
     def end(self) -> int:

@@ -48,7 +48,7 @@ def job_lines(view: JobView, env: Mapping[str, str], now: float, detail: int) ->
     lines += [
         f"RunTime={duration(view.elapsed)} TimeLimit={limit} TimeMin={least}",
         f"SubmitTime={when(job.submit_time)} EligibleTime={when(job.eligible_time)}",
-        f"AccrueTime={when(accrue_time(view, now))}",
+        f"AccrueTime={when(accrue_time(view))}",
         f"StartTime={when(view.start)} EndTime={when(view.end)} "
         f"Deadline={when(spec.deadline, 'N/A')}",
     ]

@@ -8,7 +8,7 @@ from typing import NoReturn
 from gsched.config import Config
 from gsched_cli import getopt_long
 from gsched_cli.common import Reader, Streams, command_main, error
-from gsched_cli.fields import Format, Table, parse_long, parse_short, sort_views
+from gsched_cli.fields import Field, Format, Table, parse_long, parse_short, sort_views
 from gsched_cli.fields_node import (
     OF_PARTITION,
     RANGED,
@@ -83,7 +83,7 @@ def _report(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Re
         else:
             error(streams, NAME, f"Invalid job format specification: {name}")
     rows = _rows(wanted, layout, config, nodes)
-    special = {"#P": lambda row: row.order}
+    special = {"#P": Field[Row]("", ("#P",), "", lambda row: "", lambda row: row.order)}
     default = "N" if wanted.each_node else "" if wanted.reasons else SORT
     sort_views(rows, default if wanted.sort is None else wanted.sort, table, special)
     if wanted.header:

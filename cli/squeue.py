@@ -12,15 +12,18 @@ from gsched.model.states import JobState
 from gsched.model.step import step_name
 from gsched_cli import getopt_long
 from gsched_cli.common import Reader, Streams, command_main, error
-from gsched_cli.fields import Format, Table, parse_long, parse_short, sort_views
+from gsched_cli.fields import Format, Table, parse_long, parse_short, sort_fields, sort_views
 from gsched_cli.fields_job import job_table
 from gsched_cli.jobquery import load_jobs, when_looked_at
 from gsched_cli.jobview import BITSTR_LEN, JobView
+from gsched_cli.queue_lines import QueueLines
 from gsched_cli.squeue_options import NAME, Wanted, array_tasks, number, read_options
-from gsched_cli.stop import Stop, again_and_again, own_cluster
+from gsched_cli.stop import Stop, again_and_again, asking, own_cluster
 from gsched_cli.text import date_line
 
 if TYPE_CHECKING:
+    from gsched.wire.messages import JobRows
+    from gsched_cli.kept import Kept
     from gsched_cli.stepview import StepView
 
 DEFAULT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
@@ -30,6 +33,11 @@ STEPS = "%.15i %.8j %.9P %.8u %.9M %N"
 #: partition, then state, then the highest priority first
 SORT = "P,t,-p"
 STEP_SORT = "P,i"
+ASKING = "slurm_load_jobs error:"
+#: variables that lines depend on beside those that are options
+VARIABLES = ("SLURM_BITSTR_LEN", "SLURM_TIME_FORMAT", "TZ")
+#: fields that show what is planned for a waiting job
+PLANNED = frozenset({"StartTime", "EndTime", "SchedNodes"})
 
 View = TypeVar("View")
 
@@ -58,49 +66,133 @@ def main() -> NoReturn:
 
 
 def _report(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Reader) -> None:
-    now = reader.now()
-    out = streams.stdout
-    steps = _steps(wanted, reader) if wanted.steps is not None else []
-    views = _views(wanted, env, reader, now) if wanted.steps is None else []
-    cluster = ""
-    if wanted.cluster:
-        cluster = own_cluster(wanted.cluster, reader, NAME, "slurm_load_jobs error:")
-        out.write(f"CLUSTER: {cluster}\n")
-    if wanted.iterate or (wanted.wide and wanted.header):
-        out.write(date_line(now))
     if wanted.steps is not None:
-        from gsched_cli.fields_step import step_table
-
-        _write(wanted, steps, step_table(env, now, cluster), STEPS, STEP_SORT, streams)
+        _report_steps(wanted, env, streams, reader)
         return
-    default = START if wanted.start else LONG if wanted.wide else DEFAULT
-    sort = "S" if wanted.start else SORT
-    _write(wanted, views, job_table(env, now, cluster), default, sort, streams)
+    now = reader.now()
+    cluster = own_cluster(wanted.cluster, reader, NAME, ASKING) if wanted.cluster else ""
+    report = _Report(wanted, env, cluster)
+    text = asking(lambda: report.text(reader, streams.kept), ASKING)
+    _begin(wanted, cluster, now, streams)
+    _head(wanted, report.layout, "job", streams)
+    streams.stdout.write(text)
 
 
-def _write(
-    wanted: Wanted,
-    views: list[View],
-    table: Table[View],
-    default: str,
-    sort: str,
-    streams: Streams,
-) -> None:
-    """The table, in the format that is asked for or the default one."""
-    layout = _layout(wanted, table, default)
-    kind = "job step" if wanted.steps is not None else "job"
+def _report_steps(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Reader) -> None:
+    from gsched_cli.fields_step import step_table
+
+    now = reader.now()
+    steps = _steps(wanted, reader)
+    cluster = own_cluster(wanted.cluster, reader, NAME, ASKING) if wanted.cluster else ""
+    _begin(wanted, cluster, now, streams)
+    table = step_table(env, now, cluster)
+    layout = _layout(wanted, table, STEPS)
+    _head(wanted, layout, "job step", streams)
+    sort_views(steps, STEP_SORT if wanted.sort is None else wanted.sort, table)
+    streams.stdout.writelines(map(layout.row, steps))
+
+
+def _begin(wanted: Wanted, cluster: str, now: float, streams: Streams) -> None:
+    if cluster:
+        streams.stdout.write(f"CLUSTER: {cluster}\n")
+    if wanted.iterate or (wanted.wide and wanted.header):
+        streams.stdout.write(date_line(now))
+
+
+def _head(wanted: Wanted, layout: Format[View], kind: str, streams: Streams) -> None:
     for name in layout.bad:
         error(streams, NAME, f"Invalid {kind} format specification: {name}")
     if wanted.header:
         streams.stdout.write(layout.header())
-    sort_views(views, sort if wanted.sort is None else wanted.sort, table)
-    streams.stdout.writelines(map(layout.row, views))
 
 
 def _layout(wanted: Wanted, table: Table[View], default: str) -> Format[View]:
     if wanted.long is not None:
         return parse_long(wanted.long, table)
     return parse_short(default if wanted.short is None else wanted.short, table)
+
+
+class _Report:
+    """A report about jobs."""
+
+    def __init__(self, wanted: Wanted, env: Mapping[str, str], cluster: str) -> None:
+        self._wanted = wanted
+        # Of the environment nothing but this may matter: see `_key`.
+        self._env = {name: env[name] for name in VARIABLES if name in env}
+        self._cluster = cluster
+        table = job_table(self._env, cluster)
+        default = START if wanted.start else LONG if wanted.wide else DEFAULT
+        self.layout = _layout(wanted, table, default)
+        sort = "S" if wanted.start else SORT
+        self._sort = sort_fields(sort if wanted.sort is None else wanted.sort, table)
+        shown = [column.field for column in self.layout.columns if column.field is not None]
+        fields = shown + [field for field, _ in self._sort]
+        self._planned = any(field.names[0] in PLANNED for field in fields)
+        length = number(self._env.get("SLURM_BITSTR_LEN", ""))
+        self._bitstr_len = BITSTR_LEN if length is None else length
+        jobs = wanted.jobs
+        self._split = wanted.each_task or (jobs is not None and any(task >= 0 for _, task in jobs))
+
+    def text(self, reader: Reader, kept: Kept[QueueLines] | None) -> str:
+        """Its lines. Raises Stop, ControllerDown, RequestRefused."""
+        wanted = self._wanted
+        looked_at = wanted.long is not None and "lastschedeval" in wanted.long.lower()
+        if kept is not None and wanted.jobs is None and not looked_at:
+            from gsched.client import RequestRefused
+            from gsched_cli.queue_kept import kept_text
+
+            try:
+                return kept_text(
+                    reader,
+                    kept,
+                    self._key(),
+                    self._lines,
+                    wanted.uids or (),
+                    active_only=not _wants_ended(wanted),
+                    planned=self._planned,
+                )
+            except RequestRefused:
+                # A frontend of an earlier release does not know the question.
+                pass
+        now = reader.now()
+        rows = _rows(wanted, reader)
+        if looked_at:
+            when_looked_at(rows.jobs, reader)
+        lines = self._lines()
+        for place, job in enumerate(rows.jobs):
+            lines.put(job, rows.verdicts.get(job.id), now, place)
+        return lines.text(now)
+
+    def _key(self) -> object:
+        """All that the lines depend on but the jobs."""
+        wanted = vars(self._wanted) | {"header": None, "iterate": None}
+        parts = {name: _ordered(value) for name, value in wanted.items()}
+        return repr((parts, sorted(self._env.items()), self._cluster))
+
+    def _lines(self) -> QueueLines:
+        keys = [(field.order, down) for field, down in self._sort]
+        return QueueLines(
+            self.layout,
+            keys,
+            self._views,
+            lambda view: _passes(view, self._wanted),
+            planned=self._planned,
+        )
+
+    def _views(self, job: Job) -> list[JobView]:
+        return [
+            JobView(each, None, 0, convert=self._wanted.convert, bitstr_len=self._bitstr_len)
+            for each in (_split(job) if self._split else (job,))
+        ]
+
+
+def _ordered(value: object) -> object:
+    """Sets in an order, so that equal ones are written alike."""
+    if isinstance(value, set):
+        return sorted(value)
+    if isinstance(value, dict):
+        return sorted((name, _ordered(each)) for name, each in value.items())
+    return value
 
 
 def _steps(wanted: Wanted, reader: Reader) -> list[StepView]:
@@ -139,41 +231,26 @@ def _is_job(view: JobView, number: int, task: int) -> bool:
     return number in (view.job.id, view.array_job_id, view.job.het_job_id)
 
 
-def _views(wanted: Wanted, env: Mapping[str, str], reader: Reader, now: float) -> list[JobView]:
+def _wants_ended(wanted: Wanted) -> bool:
+    states = wanted.states
+    return states is not None and (not states or any(_is_end(name) for name in states))
+
+
+def _rows(wanted: Wanted, reader: Reader) -> JobRows:
+    """The jobs that may be in the report."""
     jobs = wanted.jobs
-    ended = wanted.states is not None and (
-        not wanted.states or any(_is_end(name) for name in wanted.states)
-    )
     if jobs is None:
-        rows = load_jobs(reader, uids=wanted.uids or (), active_only=not ended)
-        records = rows.jobs
-    else:
-        ids = {job for job, _ in jobs}
-        rows = load_jobs(reader, ids=ids)
-        records = [
-            job
-            for job in rows.jobs
-            if job.id in ids or job.array_job_id in ids or job.het_job_id in ids
-        ]
-        if not records and len(jobs) == 1:
-            raise Stop(1, "slurm_load_jobs error: Invalid job id specified\n")
-    if wanted.each_task or (jobs is not None and any(task >= 0 for _, task in jobs)):
-        records = [task for job in records for task in _split(job)]
-    if wanted.long is not None and "lastschedeval" in wanted.long.lower():
-        when_looked_at(records, reader)
-    length = number(env.get("SLURM_BITSTR_LEN", ""))
-    views = []
-    for job in records:
-        view = JobView(
-            job,
-            rows.verdicts.get(job.id),
-            now,
-            convert=wanted.convert,
-            bitstr_len=BITSTR_LEN if length is None else length,
-        )
-        if _passes(view, wanted):
-            views.append(view)
-    return views
+        return load_jobs(reader, uids=wanted.uids or (), active_only=not _wants_ended(wanted))
+    ids = {job for job, _ in jobs}
+    rows = load_jobs(reader, ids=ids)
+    rows.jobs = [
+        job
+        for job in rows.jobs
+        if job.id in ids or job.array_job_id in ids or job.het_job_id in ids
+    ]
+    if not rows.jobs and len(jobs) == 1:
+        raise Stop(1, f"{ASKING} Invalid job id specified\n")
+    return rows
 
 
 def _is_end(name: str) -> bool:

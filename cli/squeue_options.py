@@ -213,9 +213,9 @@ def _information(key: str, env: Mapping[str, str], streams: Streams) -> None:
     elif key == "usage":
         out.write(USAGE)
     elif key == "helpFormat":
-        out.write(job_table(env, 0).help_names())
+        out.write(job_table(env).help_names())
     elif key == "helpformat":
-        letters = [f"%{letter}" for letter in sorted(job_table(env, 0).letters)]
+        letters = [f"%{letter}" for letter in sorted(job_table(env).letters)]
         out.write(" ".join(letters) + "\n")
     elif key == "helpstate":
         out.write("\n".join(STATE_NAMES) + "\n")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from gsched.wire.changes import JobChanges, JobDelta
 from gsched.wire.framing import ConnectionClosed, frame, recv_frame
 from gsched.wire.messages import (
     MAX_FRAME,
@@ -119,6 +120,11 @@ class Client:
         """Jobs that match. Raises ControllerDown."""
         query.min_version = max(query.min_version, self._seen)
         return self._read(query, JobRows)
+
+    def changes(self, query: JobChanges) -> JobDelta:
+        """What is different of the jobs that match. Raises ControllerDown."""
+        query.min_version = max(query.min_version, self._seen)
+        return self._read(query, JobDelta)
 
     def nodes(self, query: NodeQuery) -> NodeRows:
         """All nodes. Raises ControllerDown."""

@@ -117,13 +117,18 @@ class _Question:
     extra: Extra = field(default_factory=dict)
 
 
+def jobs_are_private(config: Config) -> bool:
+    """PrivateData: users see their own jobs only."""
+    return bool({"jobs", "all"} & {word.lower() for word in config.private_data})
+
+
 class Accounting:
     """Answers AcctQuery; one per worker."""
 
     def __init__(self, config: Config, admins: frozenset[int]) -> None:
         self._config = config
         self._admins = admins
-        self._private = bool({"jobs", "all"} & {word.lower() for word in config.private_data})
+        self._private = jobs_are_private(config)
         self._contain = bool({"contain", "x11"} & {f.lower() for f in config.prolog_flags})
         self._database: Database | None = None
         self._opening = threading.Lock()

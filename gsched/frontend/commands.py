@@ -28,7 +28,9 @@ from gsched.wire.identity import Credentials, stream_peer
 from gsched.wire.messages import BadMessage, OnBehalf, encode
 from gsched_cli.command import NAMES, SUBMITTING
 from gsched_cli.common import OwnProcess, Run, Streams, error
+from gsched_cli.kept import Kept
 from gsched_cli.process import within
+from gsched_cli.queue_lines import QueueLines
 
 #: bytes of output that are sent at once
 CHUNK = 256 << 10
@@ -178,8 +180,10 @@ class _Run:
         reader: _Asker,
         names: Names,
         who: Credentials,
+        kept: Kept[QueueLines],
     ) -> None:
         self._talk = talk
+        self._kept = kept
         self.mover = _Mover(line, who)
         self._line = line
         self._reader = reader
@@ -202,6 +206,7 @@ class _Run:
             text(_Output(b"O", self._said, self._send), True),
             text(_Output(b"E", self._said, self._send), True),
             _Files(self._talk),
+            self._kept,
         )
 
     def _send(self) -> None:
@@ -263,6 +268,7 @@ class Commands:
         self._known = _Known(conf)
         self._frontend = frontend
         self._names = Names()
+        self._kept: Kept[QueueLines] = Kept()
         self._run = {name: self._loaded(name) for name in NAMES}
         self._zone = os.environ.get("TZ")
 
@@ -295,7 +301,7 @@ class Commands:
         base = line.request_id.hex().encode()
         reader = _Asker(self._frontend, self._known, who, base)
         with reader:
-            one = _Run(talk, line, reader, self._names, who)
+            one = _Run(talk, line, reader, self._names, who, self._kept)
             try:
                 code = one.run(function)
             except OwnProcess:

@@ -7,11 +7,13 @@ decoded only by whoever asked for it. What queries filter by is kept in a small 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
 from gsched.errors import message
 from gsched.frontend.accounting import Live, gather
+from gsched.frontend.changes import Changes, only
 from gsched.model import Job, JobState, StartEstimates
 from gsched.store import (
     Snapshot,
@@ -22,6 +24,7 @@ from gsched.store import (
     read_blob,
     verdicts,
 )
+from gsched.wire.changes import JobChanges
 from gsched.wire.messages import (
     AcctQuery,
     Blob,
@@ -190,6 +193,13 @@ class Mirror:
             chosen &= self.active
         return sorted(chosen)
 
+    def matches(self, job_id: int, query: JobQuery) -> bool:
+        """Whether `select` of a query without ids would give the job."""
+        known = self.jobs.get(job_id)
+        if known is None or (query.uids and known[0] not in query.uids):
+            return False
+        return known[1] or not query.active_only
+
     def _of(self, uids: Iterable[int]) -> set[int]:
         return set().union(*(self.by_uid.get(uid, ()) for uid in uids))
 
@@ -197,14 +207,18 @@ class Mirror:
 class Reads:
     """Answers reads; one per worker. Values of the store are never changed here."""
 
-    def __init__(self, state_dir: str, cluster_name: str, admins: frozenset[int]) -> None:
-        """`admins` may read every job's script and environment."""
+    def __init__(
+        self, state_dir: str, cluster_name: str, admins: frozenset[int], *, private: bool = False
+    ) -> None:
+        """`admins` may read every job's script and environment; `private`: nobody but them sees
+        the jobs of others (PrivateData=jobs)."""
         self._main = StoreReader(state_dir)
         self._view = ViewReader(state_dir)
         #: start estimates as they are stored, and unpacked
         self._plan: tuple[bytes, dict[int, int]] = b"", {}
         self._cluster_name = cluster_name
         self._admins = admins
+        self._private = private
         self._mirror = Mirror()
         self._opened = 0
 
@@ -232,10 +246,15 @@ class Reads:
 
         Cost: all jobs about 0.5 us each, a selection 2 us for each job in it.
         """
+        whose = self._whose(uid)
+        if whose >= 0 and isinstance(query, JobQuery | StepQuery):
+            query.uids = only(whose, query.uids)
         try:
             with self._main.snapshot() as main:
                 if isinstance(query, JobQuery):
                     return self._jobs(query, main)
+                if isinstance(query, JobChanges):
+                    return self._changes(query, uid, main)
                 if isinstance(query, NodeQuery):
                     return self._nodes(query, main)
                 if isinstance(query, PartitionQuery):
@@ -254,6 +273,10 @@ class Reads:
             return encode(Refused(b"", CONNECT_FAILURE, temporary=True))
         except msgspec.DecodeError as error:
             return encode(Refused(b"", f"a stored record cannot be read: {error}"))
+
+    def _whose(self, uid: int) -> int:
+        """The only user whose jobs the asker may see; -1: everybody's."""
+        return uid if self._private and uid not in self._admins else -1
 
     def live(self, query: AcctQuery) -> Live:
         """What accounting's question concerns in the state: jobs, verdicts, the outbox.
@@ -296,6 +319,25 @@ class Reads:
                 return _encoder.encode(_JobRows(version, jobs, why, late))
         except StoreError:
             return _encoder.encode(_JobRows(version, jobs, {}))
+
+    def _changes(self, query: JobChanges, uid: int, main: Snapshot) -> bytes:
+        if main.version < query.min_version:
+            raise Behind
+        mirror = self._current(main)
+        value = main.get("meta", b"meta")
+        meta = _meta.decode(value) if value is not None else _MetaHead("", 0, 0)
+        try:
+            with self._view.snapshot() as view:
+                found = view.get("status", b"controller")
+                own = _status.decode(found) if found is not None else None
+                run = (own.pid, own.start) if own is not None else (0, 0)
+                cluster = self._main.inode, self._view.inode, meta.cluster, meta.epoch, *run
+                late = partial(self._not_before, view, None)
+                # Packed while the snapshots that own the bytes are open.
+                return Changes(main, view, mirror, cluster, late).answer(query, self._whose(uid))
+        except StoreError:
+            nowhere = 0, 0, "", 0, 0, 0
+            return Changes(main, None, mirror, nowhere, dict).answer(query, self._whose(uid))
 
     def _steps(self, query: StepQuery, main: Snapshot) -> bytes:
         version = main.version

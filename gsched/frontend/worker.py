@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gsched.frontend.accounting import Accounting
+from gsched.frontend.accounting import Accounting, jobs_are_private
 from gsched.frontend.limits import Accounts, Limits, User
 from gsched.frontend.names import Names
 from gsched.frontend.reader import CONNECT_FAILURE, Behind, Reads
@@ -559,7 +559,12 @@ def main(argv: list[str]) -> None:
     admins = frozenset({0, os.geteuid(), user_id(config.slurm_user)[0]})
     worker = Worker(
         socket.socket(fileno=listen_fd),
-        Reads(config.state_save_location, config.cluster_name, admins),
+        Reads(
+            config.state_save_location,
+            config.cluster_name,
+            admins,
+            private=jobs_are_private(config),
+        ),
         Upstream(control_socket(config.run_dir)),
         Limits.from_parameters(config.slurmctld_parameters),
         path=path,

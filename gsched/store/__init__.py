@@ -4,9 +4,12 @@ from gsched.store.errors import CommitFailed, NotLocal, StateLocked, StateTooNew
 from gsched.store.main import Store, StoreReader, read_blob
 from gsched.store.versioned import Snapshot, number_key
 from gsched.store.view import ViewReader, ViewStore
-from gsched.store.words import verdicts
+from gsched.store.words import LIST as WORD_LIST
+from gsched.store.words import PAGE, verdicts
 
 __all__ = [
+    "PAGE",
+    "WORD_LIST",
     "CommitFailed",
     "NotLocal",
     "Snapshot",

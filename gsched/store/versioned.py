@@ -212,6 +212,11 @@ class VersionedReader:
         #: grows whenever other files are read than before: nothing known before holds
         self.reopened = 0
 
+    @property
+    def inode(self) -> int:
+        """Of the file that is read; 0: none."""
+        return self._inode
+
     def refresh(self) -> None:
         """Notices replaced files; one stat. Call it now and then, outside of a snapshot."""
         try:

@@ -23,6 +23,7 @@ from gsched.model import (
 )
 from gsched.model.acct import AcctJob
 from gsched.model.step import Step
+from gsched.wire.changes import JobChanges, JobDelta
 from gsched.wire.policy import ManagePolicy as ManagePolicy
 from gsched.wire.policy import PolicyDone as PolicyDone
 from gsched.wire.policy import PolicyOp as PolicyOp
@@ -554,7 +555,7 @@ class AcctQuery(_Msg):
     allocations: bool = False
 
 
-ReadJobs = JobQuery | StepQuery | BlobQuery | AcctQuery
+ReadJobs = JobQuery | StepQuery | BlobQuery | AcctQuery | JobChanges
 Read = ReadJobs | NodeQuery | PartitionQuery | StatusQuery | PolicyQuery
 
 
@@ -630,9 +631,9 @@ class OnBehalf(_Msg):
 
 #: what a client may send to a frontend / get back
 ToFrontend = Call | JobQuery | NodeQuery | PartitionQuery | BlobQuery | StatusQuery | AcctQuery
-ToFrontend |= OnBehalf | StepQuery | PolicyQuery
+ToFrontend |= OnBehalf | StepQuery | PolicyQuery | JobChanges
 FromFrontend = Done | Refused | JobRows | NodeRows | PartitionRows | Blob | Status | AcctRows
-FromFrontend |= StepRows | PolicyRows
+FromFrontend |= StepRows | PolicyRows | JobDelta
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}

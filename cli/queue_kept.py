@@ -1,0 +1,115 @@
+"""A report about jobs that is kept: asks for what is different since it was shown last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from gsched.model.job import Job
+from gsched.model.node import Verdict
+from gsched.wire.changes import JobChanges, JobDelta
+from gsched.wire.messages import JobQuery
+from gsched_cli.common import Reader
+from gsched_cli.kept import Kept
+from gsched_cli.queue_lines import QueueLines
+
+#: records asked for at once
+PART = 20_000
+#: an answer in parts is asked for again where too much has happened meanwhile, so often at most
+TRIES = 3
+
+_job = msgspec.msgpack.Decoder(Job)
+_verdict = msgspec.msgpack.Decoder(Verdict)
+
+
+def kept_text(
+    reader: Reader,
+    kept: Kept[QueueLines],
+    key: object,
+    make: Callable[[], QueueLines],
+    uids: Collection[int],
+    *,
+    active_only: bool,
+    planned: bool,
+) -> str:
+    """The report's lines as they are now. `key` names all that they depend on but the jobs and who
+    asks; `make` makes a report without lines. Raises ControllerDown, RequestRefused.
+
+    Cost: what has changed; the first time 25 us a job.
+    """
+    now = reader.now()
+    lines = None
+    # Whose jobs he sees is known from the answer: his own report goes before everybody's.
+    for owner in (reader.uid, None):
+        lines = kept.take((owner, key))
+        if lines is not None:
+            break
+    state = b""
+    if lines is not None and lines.now <= now:
+        state = lines.state
+    query = JobChanges(sorted(uids), active_only, state, planned)
+    delta = reader.changes(query)
+    if lines is None or delta.whole or not state:
+        lines, delta = _whole(reader, query, make, delta, now)
+    if not delta.whole:
+        _update(reader, lines, delta, now)
+    lines.state = delta.state
+    text = lines.text(now)
+    kept.put((reader.uid if delta.whose >= 0 else None, key), lines, lines.bytes)
+    return text
+
+
+def _whole(
+    reader: Reader, query: JobChanges, make: Callable[[], QueueLines], delta: JobDelta, now: float
+) -> tuple[QueueLines, JobDelta]:
+    """A report of all jobs, and the last answer: where they came in parts, what has changed since
+    the first of them."""
+    for _ in range(TRIES):
+        lines = make()
+        first, parts = delta, 1
+        _fill(lines, delta, now)
+        while delta.more:
+            query.after, query.state = _job.decode(delta.jobs[-1]).id, b""
+            delta = reader.changes(query)
+            _fill(lines, delta, now)
+            parts += 1
+        if parts == 1 or not first.state:
+            break
+        query.after, query.state = 0, first.state
+        delta = reader.changes(query)
+        if not delta.whole:
+            break
+    return lines, delta
+
+
+def _fill(lines: QueueLines, delta: JobDelta, now: float) -> None:
+    lines.expect_also(delta.not_before or {})
+    verdicts = delta.verdicts
+    for record in delta.jobs:
+        job = _job.decode(record)
+        packed = verdicts.get(job.id)
+        lines.put(job, None if packed is None else _verdict.decode(packed), now)
+
+
+def _update(reader: Reader, lines: QueueLines, delta: JobDelta, now: float) -> None:
+    lines.drop(delta.gone)
+    again: set[int] = set()
+    if delta.not_before is not None:
+        again.update(lines.expect(delta.not_before))
+    told: dict[int, Verdict | None] = dict.fromkeys(delta.silent)
+    told |= {job_id: _verdict.decode(packed) for job_id, packed in delta.verdicts.items()}
+    for record in delta.jobs:
+        job = _job.decode(record)
+        lines.put(job, told.pop(job.id, None), now)
+        again.discard(job.id)
+    again.update(lines.doubtful(told.items()))
+    ids = sorted(again)
+    for start in range(0, len(ids), PART):
+        part = ids[start : start + PART]
+        rows = reader.jobs(JobQuery(part, min_version=delta.version))
+        lines.drop(part)
+        for job in rows.jobs:
+            # The id of an array means its tasks, too.
+            if job.id in again:
+                lines.put(job, rows.verdicts.get(job.id), now)
