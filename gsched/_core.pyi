@@ -493,6 +493,32 @@ class Core:
         """The first time after `now` at which it fits for limit_s (0: a year) beside the
         reservations of the last pass; 0: none. Cost: as a reservation in schedule()."""
 
+    #: placements and looks at single nodes that the last cheapest() took
+    last_hunt: int
+
+    def cheapest(
+        self,
+        req: int,
+        keys: Sequence[int],
+        costs: Sequence[int],
+        now: int = 0,
+        limit_s: int = 0,
+        *,
+        avoid: Iterable[int] = (),
+        strict: bool = False,
+    ) -> tuple[list[int], Placement] | None:
+        """The allocations among `keys` whose release makes a request fit at the least cost, and
+        where it then goes; None: the release of all of them is not enough. Nothing is changed.
+
+        costs rise along `keys`; of sets that cost the same the one with fewer allocations is taken,
+        then the one whose room lies on fewer islands, then the one found first. No allocation of
+        the answer could stay. For a request that fits on one node the answer is the cheapest there
+        is (among up to 8 candidates on a node); for several nodes of jobs on one node each likewise,
+        where nothing is said of switches. strict: the last of `keys` that goes is as early as can
+        be. Advance reservations count, plans do not; nodes in `avoid` are not used. Cost: 2^k looks
+        at a node with k candidates (k up to 8), a placement per candidate.
+        """
+
     def survey(
         self,
         req: int,

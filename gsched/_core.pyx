@@ -34,6 +34,7 @@ include "core/quick.pxi"
 include "core/copy.pxi"
 include "core/explain.pxi"
 include "core/survey.pxi"
+include "core/preempt.pxi"
 
 from collections import namedtuple
 from math import ceil as _ceil, gcd as _gcd, log as _log
@@ -187,6 +188,7 @@ cdef class _Cluster:
     cdef list _free_requests
     cdef list _free_filters
     cdef bint _busy
+    cdef readonly int64_t last_hunt
 
     def __cinit__(self, n_nodes):
         cdef int64_t n = _number(n_nodes, 1, MAX_NODES, "number of nodes")
@@ -258,5 +260,6 @@ include "core/api_windows.pxi"
 include "core/api_allocations.pxi"
 include "core/api_decisions.pxi"
 include "core/api_survey.pxi"
+include "core/api_preempt.pxi"
 include "core/api_plan.pxi"
 include "core/api_queue.pxi"

@@ -11,7 +11,7 @@ from gsched._core import Reservation, Start
 from gsched._reference.parts import Held, Job, Request, Row
 from gsched._reference.placing import YEAR
 from gsched._reference.plan import Book, Options
-from gsched._reference.survey import Surveys
+from gsched._reference.preempt import Preempt
 
 #: reservations made in a quick pass
 REPLANS = 128
@@ -19,7 +19,7 @@ REPLANS = 128
 ASIDE = 2
 
 
-class Quick(Surveys):
+class Quick(Preempt):
     """Core's passes are in core.py."""
 
     def __init__(self, n_nodes: int) -> None:

@@ -1,7 +1,7 @@
 # Methods of Core. A plan made on a copy, and what becomes of it.
 
 
-cdef class _Plans(_Surveys):
+cdef class _Plans(_Preempt):
     def copy(self):
         """A core that is in all this one is, for a plan in another thread: nothing is shared. It
         gives the same answers, but place() with a limit respects no reservations before its first
