@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Write,
     )
     from gsched.wire.policy import PolicyQuery, PolicyRows
+    from gsched.wire.report import ReportQuery, ReportRows
     from gsched_cli.kept import Kept
     from gsched_cli.queue_lines import QueueLines
 
@@ -54,6 +55,7 @@ class Reader(Protocol):
     def steps(self, query: StepQuery) -> StepRows: ...
 
     def policy(self, query: PolicyQuery) -> PolicyRows: ...
+    def report(self, query: ReportQuery) -> ReportRows: ...
 
     def blob(self, query: BlobQuery) -> bytes: ...
 
@@ -182,6 +184,9 @@ class LazyReader:
 
     def policy(self, query: PolicyQuery) -> PolicyRows:
         return self._open().policy(query)
+
+    def report(self, query: ReportQuery) -> ReportRows:
+        return self._open().report(query)
 
     def blob(self, query: BlobQuery) -> bytes:
         return self._open().blob(query)

@@ -47,6 +47,7 @@ from gsched.wire.messages import (
 )
 from gsched.wire.paths import reachable
 from gsched.wire.policy import PolicyQuery, PolicyRows
+from gsched.wire.report import ReportQuery, ReportRows
 
 if TYPE_CHECKING:
     from gsched.config import Config
@@ -149,6 +150,12 @@ class Client:
         ControllerDown."""
         query.min_version = max(query.min_version, self._seen)
         return self._read(query, PolicyRows)
+
+    def report(self, query: ReportQuery) -> ReportRows:
+        """Usage, events, transactions ... of the accounting database. Raises RequestRefused (no
+        accounting, or its database is down), ControllerDown."""
+        query.min_version = max(query.min_version, self._seen)
+        return self._read(query, ReportRows)
 
     def blob(self, query: BlobQuery) -> bytes:
         """A job's script or environment. Raises RequestRefused, ControllerDown."""

@@ -43,6 +43,7 @@ from gsched.wire.messages import (
     Write,
 )
 from gsched.wire.policy import PolicyQuery, PolicyRows
+from gsched.wire.report import ReportQuery, ReportRows
 from gsched_cli.common import Streams
 
 
@@ -65,6 +66,8 @@ class FakeReader:
     answers: list[Reply] = field(default_factory=list)
     step_list: list[Step] = field(default_factory=list)
     policy_records: list[PolicyRecord] = field(default_factory=list)
+    report_rows: dict[str, ReportRows] = field(default_factory=dict)
+    reports: list[ReportQuery] = field(default_factory=list)
     used: dict[str, Used] = field(default_factory=dict)
 
     def jobs(self, query: JobQuery) -> JobRows:
@@ -91,6 +94,10 @@ class FakeReader:
 
     def policy(self, query: PolicyQuery) -> PolicyRows:
         return PolicyRows(1, self.policy_records, self.used if query.used else {})
+
+    def report(self, query: ReportQuery) -> ReportRows:
+        self.reports.append(query)
+        return self.report_rows[query.kind]
 
     def blob(self, query: BlobQuery) -> bytes:
         return self.blobs[query.job_id, query.what]

@@ -87,7 +87,7 @@ class Database:
 
     def last_seq(self, state_uuid: str) -> int:
         """Number of the last fact of that state that is stored; 0 none."""
-        return self._do(lambda connection: _last_seq(connection, state_uuid))
+        return self._do(lambda connection: last_seq(connection, state_uuid))
 
     def store(self, state_uuid: str, facts: Sequence[tuple[int, Row]]) -> int:
         """Stores facts, what they add to the roll-ups, and how far they go, in one transaction;
@@ -98,7 +98,7 @@ class Database:
         """
 
         def run(connection: sa.Connection) -> int:
-            last = _last_seq(connection, state_uuid)
+            last = last_seq(connection, state_uuid)
             new = [(seq, row) for seq, row in facts if seq > last]
             if not new:
                 return last
@@ -166,7 +166,7 @@ class Database:
         """Notes that facts up to `seq` will never come."""
 
         def run(connection: sa.Connection) -> None:
-            last = _last_seq(connection, state_uuid)
+            last = last_seq(connection, state_uuid)
             if seq > last:
                 _set_last_seq(connection, state_uuid, seq, first=last == 0)
 
@@ -197,6 +197,10 @@ class Database:
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def work(self, work: Callable[[sa.Connection], T]) -> T:
+        """Whatever else is asked, in one transaction. Raises DatabaseDown, DatabaseRefuses."""
+        return self._do(work)
 
     def _do(self, work: Callable[[sa.Connection], T]) -> T:
         begin = self._engine.connect if self._read_only else self._engine.begin
@@ -263,7 +267,8 @@ def _words(error: BaseException) -> str:
 # ---- writing ---------------------------------------------------------------------------------
 
 
-def _last_seq(connection: sa.Connection, state_uuid: str) -> int:
+def last_seq(connection: sa.Connection, state_uuid: str) -> int:
+    """Number of the last fact of that state that is stored; 0 none."""
     question = sa.select(schema.progress.c.last_seq).where(
         schema.progress.c.state_uuid == state_uuid
     )

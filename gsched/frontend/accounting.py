@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import threading
 import time
 from collections.abc import Hashable, Iterator
@@ -27,6 +28,7 @@ from gsched.model import Fact, Job, JobState, Step, Verdict
 from gsched.model.acct import AcctJob
 from gsched.store import Snapshot, verdicts
 from gsched.wire.messages import AcctQuery, Refused, encode
+from gsched.wire.report import ReportQuery
 
 if TYPE_CHECKING:
     from gsched.accounting.database import Database
@@ -67,6 +69,8 @@ class Live:
     verdicts: dict[int, bytes] = field(default_factory=dict)
     #: steps that run
     steps: list[bytes] = field(default_factory=list)
+    #: number of the next fact
+    outbox_next: int = 1
 
 
 def gather(main: Snapshot, view: Snapshot | None, ids: list[int] | None) -> Live:
@@ -75,6 +79,7 @@ def gather(main: Snapshot, view: Snapshot | None, ids: list[int] | None) -> Live
     meta = read_meta(main)
     if meta is not None:
         live.state_uuid, live.outbox_first = meta.cluster, meta.outbox_first
+        live.outbox_next = meta.outbox_next
     if ids is None:
         live.jobs = [bytes(value) for _, value in main.scan("job")]
         live.steps = [bytes(value) for _, value in main.scan("step")]
@@ -100,7 +105,7 @@ def gather(main: Snapshot, view: Snapshot | None, ids: list[int] | None) -> Live
 class _Question:
     """One client's question, and between its pages what is left of the live rows."""
 
-    query: AcctQuery
+    query: AcctQuery | ReportQuery
     live: Live | None
     since: float
     answer: bytes | None = None
@@ -151,15 +156,28 @@ class Accounting:
     def goes_on(self, who: Hashable, query: AcctQuery) -> bool:
         """Whether it is the next page of what the client asked before: no snapshot is needed."""
         before = self._pages.get(who)
-        return bool(query.after) and before is not None and _same(before.query, query)
+        return (
+            bool(query.after)
+            and before is not None
+            and isinstance(before.query, AcctQuery)
+            and _same(before.query, query)
+        )
 
     def under_way(self, who: Hashable) -> bool:
         """Whether the client's question has been put."""
         return who in self._open
 
-    def ask(self, who: Hashable, query: AcctQuery, uid: int, live: Live | None) -> None:
+    def ask(
+        self, who: Hashable, query: AcctQuery | ReportQuery, uid: int, live: Live | None
+    ) -> None:
         """Puts the question to a thread; `answer` gives what came of it."""
-        if self._private and uid not in self._admins:
+        if isinstance(query, ReportQuery):
+            if uid not in self._admins and (refusal := self._reserved(query, uid)):
+                self._open[who] = question = _Question(query, None, time.monotonic())
+                question.answer = encode(refusal)
+                self._done(who)
+                return
+        elif self._private and uid not in self._admins:
             query.uids = [uid]
         before = self._pages.pop(who, None)
         if live is None and before is not None:
@@ -178,6 +196,25 @@ class Accounting:
             self._threads.append(thread)
             thread.start()
         self._todo.put(who)
+
+    def _reserved(self, query: ReportQuery, uid: int) -> Refused | None:
+        """PrivateData: what of a report ordinary users may not see is left out or refused."""
+        words = {word.lower() for word in self._config.private_data}
+        kinds = {
+            **dict.fromkeys(("usage", "sizes", "bill", "cluster"), "usage"),
+            **dict.fromkeys(("events", "transactions", "runaway"), "events"),
+            "reservations": "reservations",
+        }
+        word = kinds.get(query.kind, "")
+        if not words & {word, "all"}:
+            return None
+        if query.kind in ("usage", "sizes", "bill"):
+            try:
+                query.only["users"] = [pwd.getpwuid(uid).pw_name]
+            except KeyError:
+                return Refused(b"", "Access/permission denied", "ESLURM_ACCESS_DENIED")
+            return None
+        return Refused(b"", "Access/permission denied", "ESLURM_ACCESS_DENIED")
 
     def answer(self, who: Hashable) -> bytes | None:
         """The packed answer to the client's question; None while it is under way."""
@@ -226,14 +263,44 @@ class Accounting:
             if question is None or question.given_up:
                 continue
             try:
-                question.answer = self._page(question)
+                if isinstance(question.query, ReportQuery):
+                    question.answer = self._report(question, question.query)
+                else:
+                    question.answer = self._page(question, question.query)
             except Exception as problem:
                 text = str(problem).strip() or type(problem).__name__
                 question.answer = encode(Refused(b"", text))
             self._done(who)
 
-    def _page(self, question: _Question) -> bytes:
-        query = question.query
+    def _report(self, question: _Question, query: ReportQuery) -> bytes:
+        live = question.live
+        assert live is not None
+        question.live = None
+        from gsched.accounting.report import LiveRows, answer
+
+        facts, jobs = self._live_rows(live)
+        rows = LiveRows(live.state_uuid, self._config.cluster_name, int(time.time()), facts, jobs)
+        rows.outbox_next = live.outbox_next
+        return encode(answer(self._sql(), query, rows))
+
+    def _live_rows(self, live: Live) -> tuple[list[tuple[int, AcctJob]], list[AcctJob]]:
+        """Attempts that ended and lie in the outbox, with the numbers of their facts, and those
+        that run or wait."""
+        name, contain = self._config.cluster_name, self._contain
+        now = int(time.time())
+        facts = []
+        for seq, packed in live.facts:
+            fact = _fact.decode(packed)
+            if fact.job is not None:
+                facts.append((seq, row(fact.job, name, fact.time, contain=contain)))
+        jobs = []
+        for packed in live.jobs:
+            job = _job.decode(packed)
+            if not job.finished or job.completing:
+                jobs.append(row(job, name, now, contain=contain))
+        return facts, jobs
+
+    def _page(self, question: _Question, query: AcctQuery) -> bytes:
         choice = Choice(query)
         if question.rows is None:
             self._prepare(question, choice)
@@ -307,7 +374,7 @@ class Accounting:
                 rows[job.id, job.restarts] = row(job, name, now, contain=contain, reason=reason)
         running = [_step.decode(packed) for packed in live.steps]
         question.extra = live_steps(facts, running, restarts, now)
-        after = question.query.after
+        after = choice.query.after
         question.rows = sorted(
             (one for one in rows.values() if _beyond(one, after) and choice.takes(one)),
             key=lambda one: one.order,

@@ -40,6 +40,7 @@ from gsched.wire.messages import (
     encode,
 )
 from gsched.wire.policy import PolicyQuery
+from gsched.wire.report import ReportQuery
 
 CONNECT_FAILURE = "Unable to contact slurm controller (connect failure)"
 
@@ -278,7 +279,7 @@ class Reads:
         """The only user whose jobs the asker may see; -1: everybody's."""
         return uid if self._private and uid not in self._admins else -1
 
-    def live(self, query: AcctQuery) -> Live:
+    def live(self, query: AcctQuery | ReportQuery) -> Live:
         """What accounting's question concerns in the state: jobs, verdicts, the outbox.
 
         Raises Behind and StoreError. Cost: a copy of every record that may match.
@@ -287,7 +288,7 @@ class Reads:
             if main.version < query.min_version:
                 raise Behind
             ids = None
-            if query.ids or query.uids:
+            if isinstance(query, AcctQuery) and (query.ids or query.uids):
                 mirror = self._current(main)
                 # A job may be named by the id of its heterogeneous job, which no index has.
                 named = [job_id for job_id, task in query.ids if task >= -1]

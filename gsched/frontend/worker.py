@@ -37,6 +37,7 @@ from gsched.wire.messages import (
     decode,
     encode,
 )
+from gsched.wire.report import ReportQuery
 
 if TYPE_CHECKING:
     from gsched.config import Config
@@ -422,7 +423,7 @@ class Worker:
         while connection.reads and not connection.closed:
             query, until = connection.reads[0]
             try:
-                if isinstance(query, AcctQuery) and self._accounting is not None:
+                if isinstance(query, AcctQuery | ReportQuery) and self._accounting is not None:
                     found = self._account(self._accounting, connection, query)
                     if found is None:
                         self._waiting.discard(connection)
@@ -443,12 +444,12 @@ class Worker:
                 self._flush(connection)
 
     def _account(
-        self, accounting: Accounting, connection: Connection, query: AcctQuery
+        self, accounting: Accounting, connection: Connection, query: AcctQuery | ReportQuery
     ) -> bytes | None:
         """The answer to a question for accounting; None while its thread works on it."""
         if not accounting.under_way(connection):
             live = None
-            if not accounting.goes_on(connection, query):
+            if isinstance(query, ReportQuery) or not accounting.goes_on(connection, query):
                 try:
                     live = self._reads.live(query)
                 except StoreError:

@@ -28,6 +28,7 @@ from gsched.wire.policy import ManagePolicy as ManagePolicy
 from gsched.wire.policy import PolicyDone as PolicyDone
 from gsched.wire.policy import PolicyOp as PolicyOp
 from gsched.wire.policy import PolicyQuery, PolicyRows
+from gsched.wire.report import ReportQuery, ReportRows
 
 PROTOCOL = 1
 #: largest frame anybody may send, bytes (a script of 4 MB and its environment fit)
@@ -556,7 +557,7 @@ class AcctQuery(_Msg):
 
 
 ReadJobs = JobQuery | StepQuery | BlobQuery | AcctQuery | JobChanges
-Read = ReadJobs | NodeQuery | PartitionQuery | StatusQuery | PolicyQuery
+Read = ReadJobs | NodeQuery | PartitionQuery | StatusQuery | PolicyQuery | ReportQuery
 
 
 class JobRows(_Msg):
@@ -631,9 +632,9 @@ class OnBehalf(_Msg):
 
 #: what a client may send to a frontend / get back
 ToFrontend = Call | JobQuery | NodeQuery | PartitionQuery | BlobQuery | StatusQuery | AcctQuery
-ToFrontend |= OnBehalf | StepQuery | PolicyQuery | JobChanges
+ToFrontend |= OnBehalf | StepQuery | PolicyQuery | JobChanges | ReportQuery
 FromFrontend = Done | Refused | JobRows | NodeRows | PartitionRows | Blob | Status | AcctRows
-FromFrontend |= StepRows | PolicyRows | JobDelta
+FromFrontend |= StepRows | PolicyRows | JobDelta | ReportRows
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}
