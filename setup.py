@@ -56,7 +56,7 @@ def core_extensions() -> list[Extension]:
 #: what the Python commands run to move a step's input and output
 CLIENT = "cli/client"
 COMMANDS = (
-    *("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "sstat"),
+    *("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "sstat", "sacctmgr"),
     *("srun", "salloc", "sattach", "sbcast", "gsched-mover"),
 )
 PROGRAMS = [f"build/bin/{name}" for name in COMMANDS]

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 #: the commands that there are
 NAMES = (
-    *("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "sstat"),
+    *("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "sstat", "sacctmgr"),
     *("srun", "salloc", "sattach", "sbcast"),
 )
 

@@ -39,6 +39,9 @@ _INHERITED_TRES = (
     "max_tres_run_mins",
 )
 
+#: all of these
+INHERITED = frozenset((*_INHERITED, *_INHERITED_TRES))
+
 
 class Book:
     """The records, and indexes that follow them. Changed through `put` and `drop` alone; `version`

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gsched import tres, units
 from gsched.model.policy import SHARES_PARENT, Assoc, Qos, Tres
+
+if TYPE_CHECKING:
+    from gsched.config import Config
 
 #: largest count that Slurm can tell apart from "no limit"
 MOST = (1 << 31) - 1
@@ -73,6 +76,19 @@ class Setting(NamedTuple):
     parse: Parse
     #: fewest letters that mean it
     least: int = 4
+
+
+def limitable(config: Config) -> frozenset[str]:
+    """All TRES that a limit may name: what is tracked, the generic resources of the nodes by type,
+    and licences."""
+    found = set(tres.tracked(config))
+    for conf in config.nodes.values():
+        for item in conf.gres:
+            found.add(f"gres/{item.name}")
+            if item.type:
+                found.add(f"gres/{item.name}:{item.type}")
+    found.update(f"license/{name}" for name in config.licenses)
+    return frozenset(found)
 
 
 def find(word: str, settings: Sequence[Setting]) -> Setting | None:

@@ -42,7 +42,8 @@ COMMON = {
 ARROWS: dict[str, set[str]] = {
     "frontend": {"cli", "store", "accounting", "wire"},
     "accounting": {"store", "wire", "client"},
-    "cli": {"wire", "client"},
+    # What a listing shows of accounts it works out with the ledger's own, pure code.
+    "cli": {"wire", "client", "policy"},
     "client": {"wire"},
     "local": {"wire", "client", "cli", "store"},
     "controller": {"ledger", "scheduling", "policy", "store", "wire", "metrics", "accounting"},

@@ -37,7 +37,7 @@ def manage(
             raise No(f" Error with request: more than {MOST_OPS} changes at once\n")
         for op in write.ops:
             _one(work, op)
-        if not work.changed and not work.done and write.ops:
+        if not work.changed and not work.done and write.ops and not write.load:
             raise No(_EMPTY[write.ops[-1].verb], UNCHANGED)
     except No as no:
         work.undo()
@@ -72,8 +72,9 @@ def _modify_cluster(work: Work, op: PolicyOp) -> None:
     if not work.admin:
         raise limits.denied("Only admins can modify clusters")
     inner = PolicyOp("modify", "account", {"name": [ROOT]}, op.settings)
+    done = [msgspec.structs.replace(one, items=list(one.items)) for one in work.done]
     tree.modify(work, inner)
-    work.done = []
+    work.done = done
     work.say("clusters modified", work.led.config.cluster_name)
 
 

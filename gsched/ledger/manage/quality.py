@@ -134,10 +134,10 @@ def _refuse_defaults(work: Work, names: set[str]) -> None:
     if of:
         lines = []
         for one in tree.lineage(work, of):
-            user = f"U = {one.user:<9}" if one.user else ""
+            user = f" U = {one.user:<9}" if one.user else ""
             lines.append(
                 f"  DefQOS = {one.default_qos or '':<10} C = {cluster:<10} "
-                f"A = {one.account:<20} {user}\n"
+                f"A = {one.account:<20}{user}\n"
             )
         raise No(
             " Associations listed below have these as their Default QOS.\n"

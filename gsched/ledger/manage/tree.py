@@ -9,6 +9,7 @@ import msgspec
 from gsched.ledger.manage import limits
 from gsched.ledger.manage.work import UNCHANGED, No, Work, replaced
 from gsched.model.policy import NORMAL, ROOT, Account, Assoc
+from gsched.policy.book import INHERITED
 from gsched.policy.settings import ACCOUNT, SettingError, find
 from gsched.wire.messages import PolicyOp
 
@@ -206,12 +207,24 @@ def _one(work: Work, name: str, settings: limits.Settings, parent: str | None) -
         return False
     after = replaced(assoc, **fields)
     work.say_assoc("associations modified", assoc)
+    below = _heirs(work, assoc, fields)
     work.put(after)
+    for one, before in below:
+        if work.book.effective(one) != before:
+            work.say_assoc("associations modified", one)
     if not work.load and ("qos" in fields or "default_qos" in fields or "parent" in fields):
         limits.check_default_qos(work, [after])
     if after != assoc:
         work.tell("Modify Associations", f"(id_assoc={assoc.id})", limits.shown(fields))
     return True
+
+
+def _heirs(work: Work, assoc: Assoc, fields: dict[str, object]) -> list[tuple[Assoc, Assoc]]:
+    """What hangs below an account and may inherit what changes, with what it has now."""
+    if INHERITED.isdisjoint(fields):
+        return []
+    below = lineage(work, work.book.subtree(assoc.account))
+    return [(one, work.book.effective(one)) for one in below if one.id != assoc.id]
 
 
 def _move(work: Work, assoc: Assoc, parent: str) -> bool:
@@ -279,12 +292,11 @@ def _refuse_in_use(work: Work, names: set[str]) -> None:
 
 
 def refuse_jobs(work: Work, ids: set[int]) -> None:
-    """Associations with jobs that have begun and not ended cannot go (waiting ones stay, and say
-    why they wait)."""
+    """Associations with jobs that have not ended cannot go."""
     active = [
         job
         for job in work.led.jobs.values()
-        if job.assoc_id in ids and job.alloc and not (job.finished and not job.completing)
+        if job.assoc_id in ids and (not job.finished or job.completing)
     ]
     if active:
         cluster = work.led.config.cluster_name

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched import tres
 from gsched.ledger import accounts, associate, tell
 from gsched.ledger.outcome import Outcome
 from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, Used, User, Wckey, key_of
-from gsched.policy.settings import Known
+from gsched.policy.settings import Known, limitable
 from gsched.wire.messages import Call, PolicyDone
 
 if TYPE_CHECKING:
@@ -191,21 +190,7 @@ class Work:
     @property
     def known(self) -> Known:
         by_id = sorted(self.book.qos.values(), key=lambda qos: qos.id)
-        return Known([qos.name for qos in by_id], frozenset(tres_names(self.led)))
-
-
-def tres_names(led: Ledger) -> set[str]:
-    """All TRES that a limit may name: what is tracked, the generic resources of the nodes by type,
-    and licences."""
-    config = led.config
-    found = set(tres.tracked(config))
-    for conf in config.nodes.values():
-        for item in conf.gres:
-            found.add(f"gres/{item.name}")
-            if item.type:
-                found.add(f"gres/{item.name}:{item.type}")
-    found.update(f"license/{name}" for name in config.licenses)
-    return found
+        return Known([qos.name for qos in by_id], limitable(self.led.config))
 
 
 def replaced(record: Assoc, **fields: object) -> Assoc:
