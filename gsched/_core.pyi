@@ -134,6 +134,10 @@ GROUP: int
 RESERVATION: int
 #: would start but for an advance reservation that it is not of
 WINDOW: int
+LIMIT: int
+
+#: what an item of a chain counts, by name: "fixed", "cpus", "mem", "nodes", "gpus", "bill", "hosts"
+COUNTED: dict[str, int]
 
 #: what a plan does with the reservations of the last one: each may move forward, in order, but
 #: never back; or all stay, and only jobs without one get theirs
@@ -555,13 +559,14 @@ class Core:
         user: int = -1,
         array: int = -1,
         since: int = 0,
+        chain: int = -1,
     ) -> None:
         """A waiting job. Higher priority first, then lower order, then lower key. limit_s 0: no
         limit; ready_at: not before; held (1..255): not at all (2: but
         with keep=STAND its reservation stays); group, unit: see set_group(); user:
         number of its owner, for max_user; array: number of its array, for max_array; since: since
-        when it waits, for min_age. Cost: constant here, its place in the order is found by the
-        next pass."""
+        when it waits, for min_age; chain: see set_chain(). Cost: constant here, its place in the
+        order is found by the next pass."""
 
     def queue_remove(self, key: int) -> None:
         """A job leaves the queue without a start."""
@@ -578,6 +583,7 @@ class Core:
         held: int | None = None,
         group: int | None = None,
         unit: int | None = None,
+        chain: int | None = None,
     ) -> None:
         """Change what is given of a waiting job. Cost: constant."""
 
@@ -596,6 +602,48 @@ class Core:
         two: its group (an array's throttle, a limit) and its unit (rows of the queue of which only
         one is to start, as of a job for several partitions). Numbered from 0 without gaps, both in
         one row. Cost: constant."""
+
+    def set_bin(
+        self, bin: int, left: int, *, fixed: bool = False, jobs: array[int] | None = None
+    ) -> None:
+        """What is left of a limit; each start of a pass that draws on it takes some. fixed: starts
+        take nothing (a bound for each job by itself). jobs: jobs of the bin on each node, an array
+        of int32 ('i'), for a limit on nodes that counts each once. Numbered from 0 without gaps.
+        Cost: constant; with jobs the nodes."""
+
+    def bin_left(self, bin: int) -> int:
+        """What is left of a limit, as of the last pass."""
+
+    def set_chain(
+        self,
+        chain: int,
+        items: Iterable[tuple[int, int, int, bool, float, int]],
+        *,
+        floor: int | None = None,
+        bill: tuple[int, float, float, float, float, float, float, float] = ...,
+    ) -> None:
+        """The bins that a job draws on, in the order in which they are told: (bin, what, amount,
+        timed, factor, spare). what: one of COUNTED; amount: what it counts for by what it asks for;
+        timed: times its seconds and the factor; spare: what such jobs may have beside what is left
+        (one that only takes: a lot). A job that does not fit into all of them gets the verdict
+        LIMIT: it is passed over, gets no reservation and delays nobody. What it has room for is
+        counted again by its place. floor: priority that it must have to get a reservation; it gets
+        none either that would, with those before it, fill a bin. bill: how "bill" is found for a
+        place: 0 CPUs, 1 the sum, 2 the largest of what nodes have and the rest, 3 the largest of
+        CPUs and memory and the rest; weights of a CPU, a MB, a node and a GPU; the sum and the
+        largest of other GRES; the rest. Numbered from 0 without gaps. Cost: bins."""
+
+    def over_limit(self, wanted: Iterable[tuple[int, int]]) -> int:
+        """Whether jobs of these (chain, limit_s) would fit into their bins together by what they
+        ask for: the number of the first bin that is too small; -1 they would. Nothing is changed.
+        Cost: their bins."""
+
+    def limit_of(self, key: int) -> int:
+        """The bin that is too small for a waiting job with the verdict LIMIT."""
+
+    def give_limits(self, key: int, chain: int, limit_s: int) -> None:
+        """An allocation that a pass has made is to be released as if it had never begun: its bins
+        get back what it took."""
 
     def set_in_order(self, on: bool) -> None:
         """Whether passes let nobody overtake the first blocked job of his partition (first in,

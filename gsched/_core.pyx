@@ -29,6 +29,7 @@ include "core/book.pxi"
 include "core/firsts.pxi"
 include "core/plan.pxi"
 include "core/windows.pxi"
+include "core/limits.pxi"
 include "core/queue.pxi"
 include "core/quick.pxi"
 include "core/copy.pxi"
@@ -81,6 +82,13 @@ NEVER = V_NEVER
 GROUP = V_GROUP
 RESERVATION = V_RESERVATION
 WINDOW = V_WINDOW
+LIMIT = V_LIMIT
+
+#: what an item of a chain counts
+COUNTED = {
+    "fixed": L_FIXED, "cpus": L_CPUS, "mem": L_MEM, "nodes": L_NODES, "gpus": L_GPUS,
+    "bill": L_BILL, "hosts": L_HOSTS,
+}
 
 #: what a plan does with the reservations of the last one
 DRAW_FORWARD = FORWARD
@@ -262,4 +270,5 @@ include "core/api_decisions.pxi"
 include "core/api_survey.pxi"
 include "core/api_preempt.pxi"
 include "core/api_plan.pxi"
+include "core/api_limits.pxi"
 include "core/api_queue.pxi"

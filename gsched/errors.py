@@ -38,6 +38,8 @@ MESSAGES: dict[str, str] = {
         "Invalid time-min specification (exceeds job's time or other limits)"
     ),
     "ESLURM_INVALID_TIME_VALUE": "Invalid time specified",
+    "ESLURM_ACCOUNTING_POLICY": "Job violates accounting/QOS policy (job submit limit, user's size "
+    "and/or time limits)",
     "ESLURM_INVALID_TRES": "Invalid Trackable RESource (TRES) specification",
     "ESLURM_INVALID_WCKEY": "Invalid wckey specification",
     "ESLURM_JOB_FINISHED": "Job can not be altered after it has finished",

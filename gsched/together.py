@@ -34,6 +34,8 @@ class Row:
     place: tuple[int, int, int, int]
     #: group of its rows in several partitions; -1 none
     unit: int
+    #: the limits that it is under; -1 none
+    chain: int = -1
 
 
 @dataclass
@@ -88,7 +90,9 @@ class Together:
         self._units: dict[int, Unit] = {}
         self._leader: dict[int, int] = {}
         #: job -> verdict that was told last
-        self._told: dict[int, int] = {}
+        self._told: dict[int, tuple[int, int]] = {}
+        #: of jobs that are under a limit that leaves too little for all components: its bin
+        self.over: dict[int, int] = {}
         #: jobs that may not start for another reason, as of the next pass
         self.barred: set[int] = set()
         #: what describes each node, and the classes of links by number
@@ -226,6 +230,7 @@ class Together:
         tried: dict[int, Unit] = {}
         verdicts: dict[int, int] = {}
         looked_at = 0
+        self.over.clear()
         for unit in sorted(self._units.values(), key=lambda each: each.rank):
             if not unit.ready(now):
                 late = len(unit.parts) == unit.size and any(
@@ -235,6 +240,11 @@ class Together:
                 continue
             if self.barred and not self.barred.isdisjoint(unit.parts):
                 verdicts[unit.leader] = _core.UNTESTED
+                continue
+            over = self._over(unit)
+            if over >= 0:
+                verdicts[unit.leader] = _core.LIMIT
+                self.over.update(dict.fromkeys(unit.parts, over))
                 continue
             looked_at += 1
             if looked_at > MOST_TRIED:
@@ -252,6 +262,13 @@ class Together:
             else:
                 verdicts[unit.leader] = _core.NODES_DOWN
         return head, tried, verdicts
+
+    def _over(self, unit: Unit) -> int:
+        """The bin of a limit that all of it together would exceed; -1 none."""
+        rows = [part.rows[0] for part in unit.in_order]
+        if all(row.chain < 0 for row in rows):
+            return -1
+        return self._core.over_limit([(row.chain, row.place[2]) for row in rows])
 
     def _fits(self, core: _core.Core, unit: Unit, now: int) -> bool:
         """Whether all of it has room at once in what is free in `core`; nothing is changed."""
@@ -276,10 +293,12 @@ class Together:
             if start is None:
                 continue
             row = next(row for row in part.rows if row.key == start.key)
+            if row.chain >= 0:
+                self._core.give_limits(row.key, row.chain, row.place[2])
             self._core.release(row.key)
             if row.unit >= 0:
                 self._core.set_group(row.unit, 1)
-            self._core.queue_add(row.key, row.req, *row.place, unit=row.unit)
+            self._core.queue_add(row.key, row.req, *row.place, unit=row.unit, chain=row.chain)
 
     def _news(self, verdicts: dict[int, int], started: dict[int, _core.Start]) -> dict[int, int]:
         news: dict[int, int] = {}
@@ -288,8 +307,9 @@ class Together:
                 if part.parked or part.job_id in started:
                     continue
                 verdict = verdicts[unit.leader]
-                if self._told.get(part.job_id) != verdict:
-                    self._told[part.job_id] = verdict
+                told = verdict, self.over.get(part.job_id, -1)
+                if self._told.get(part.job_id) != told:
+                    self._told[part.job_id] = told
                     news[part.rows[0].key] = verdict
         return news
 

@@ -95,11 +95,18 @@ def asked_memory(shape: Shape, alloc: Sequence[NodeAlloc] = ()) -> int:
     return 0
 
 
-def requested(spec: JobSpec, alloc: Sequence[NodeAlloc] = (), *, others: bool = True) -> Tres:
+def requested(
+    spec: JobSpec,
+    alloc: Sequence[NodeAlloc] = (),
+    *,
+    others: bool = True,
+    shape: Shape | None = None,
+) -> Tres:
     """What a job asks for, as Slurm counts it for limits before it has nodes (without billing, and
     without licences of which it takes one kind or another). `others`: also what only some clusters
-    track, GRES that are just counted, and licences. Cost: constant."""
-    shape = spec.shape
+    track, GRES that are just counted, and licences; `shape`: in place of the request's own. Cost:
+    constant."""
+    shape = spec.shape if shape is None else shape
     nodes = asked_nodes(shape)
     found = _whole(
         asked_cpus(shape), asked_memory(shape, alloc), nodes, asked_gpus(shape), asked_kinds(shape)

@@ -7,6 +7,7 @@ _core.pyi, by trying, sorting and recounting. Inputs are taken as valid.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from gsched import _core
 from gsched._core import Placement, Plan, Reservation, Start
@@ -39,9 +40,11 @@ class Core(Quick):
         user: int = -1,
         array: int = -1,
         since: int = 0,
+        chain: int = -1,
     ) -> None:
         self.queue[key] = Job(
-            key, req, priority, order, limit_s, ready_at, held, group, unit, user, array, since
+            *(key, req, priority, order, limit_s, ready_at, held, group, unit, user, array, since),
+            chain=chain,
         )
 
     def queue_remove(self, key: int) -> None:
@@ -52,6 +55,21 @@ class Core(Quick):
 
     def set_group(self, group: int, left: int) -> None:
         self.groups[group:] = [left, *self.groups[group + 1 :]]
+
+    def set_bin(
+        self, bin: int, left: int, *, fixed: bool = False, jobs: Sequence[int] | None = None
+    ) -> None:
+        self.caps.set_bin(bin, left, fixed=fixed, jobs=jobs)
+
+    def set_chain(
+        self,
+        chain: int,
+        items: Iterable[tuple[int, int, int, bool, float, int]],
+        *,
+        floor: int | None = None,
+        bill: tuple[float, ...] = (0,) * 8,
+    ) -> None:
+        self.caps.set_chain(chain, items, floor=floor, bill=bill)
 
     def set_in_order(self, on: bool) -> None:
         self.in_order = on
@@ -103,6 +121,7 @@ class Core(Quick):
                 self.keep(old, self.book)
         for held in self.held.values():
             held.since = 0
+        self.caps.ahead = Counter()
         headed: set[tuple[int, int]] = set()
         starts: list[Start] = []
         changed: list[tuple[int, int]] = []
@@ -121,6 +140,8 @@ class Core(Quick):
                 verdict = _core.BEGIN
             elif any(g >= 0 and self.groups[g] <= 0 for g in (job.group, job.unit)):
                 verdict = _core.GROUP
+            elif self.caps.before(job) >= 0:
+                verdict = self.over(job, self.caps.before(job), changed)
             elif (max_test and tested >= max_test) or (
                 partition_depth and depths[partition] >= partition_depth
             ):
@@ -146,6 +167,11 @@ class Core(Quick):
                     verdict = self.judge(job, now, headed, hold=hold)
                     rows = self.found
                 if verdict == _core.STARTED:
+                    assert rows is not None
+                    over = self.caps.after(job, rows, self.requests[job.req].gpu_milli)
+                    if over >= 0:
+                        verdict = self.over(job, over, changed)
+                if verdict == _core.STARTED:
                     if max_starts and len(starts) >= max_starts:
                         more = True
                         if quick and job.key in self.kept:
@@ -161,6 +187,15 @@ class Core(Quick):
         self.starts = starts
         made = self.fresh if self.book is not None else list(self.planned)
         return Plan(starts, made, changed, tested, 0, more)
+
+    @staticmethod
+    def over(job: Job, bin: int, changed: list[tuple[int, int]]) -> int:
+        """A job is under a limit that leaves it too little: which one is news, too."""
+        job.start = 0
+        if (job.verdict, job.bin) != (_core.LIMIT, bin):
+            changed.append((job.key, _core.LIMIT))
+        job.verdict, job.bin = _core.LIMIT, bin
+        return _core.LIMIT
 
     def stays_put(self, job: Job, now: int, keep: int) -> bool:
         return keep == _core.HOLD_STILL and self.kept[job.key].at > now
@@ -206,6 +241,7 @@ class Core(Quick):
         for group in (job.group, job.unit):
             if group >= 0:
                 self.groups[group] -= 1
+        self.caps.take(job, rows, milli)
         return Start(job.key, Placement(rows, milli))
 
     def keep(self, old: list[Reservation], book: Book) -> None:
@@ -245,6 +281,9 @@ class Core(Quick):
         if book.options.quick:
             return self.again(job, want, book, first)
         duration = job.limit or YEAR
+        if not hold and not self.caps.may_wait(job):
+            job.start = 0
+            return False
         if not hold and (book.exact >= book.options.exact or not self.may_reserve(job, book)):
             if self.confined(want.reservation):
                 job.start = self.opens(want.reservation, book.now)
@@ -303,10 +342,12 @@ class Core(Quick):
         else:
             verdict = _core.WINDOW
         if first:
+            verdict = verdict if verdict == _core.WINDOW else _core.RESOURCES
+            if self.book is None and not self.caps.may_wait(job):
+                return _core.RESERVATION if wait else verdict
             headed.add(group)
             if self.book is None and len(self.planned) < PLANNED:
                 self.reserve(job, want, now)
-            verdict = verdict if verdict == _core.WINDOW else _core.RESOURCES
         return _core.RESERVATION if wait else verdict
 
     def reserve(self, job: Job, want: Request, now: int) -> None:
@@ -326,6 +367,7 @@ class Core(Quick):
                 placement = Placement(rows, want.gpu_milli)
                 self.planned.append(Reservation(job.key, *span, placement))
                 self.reqs[job.key] = job.req
+                self.caps.plan(job)
                 exact = want.one_island or want.gpu_milli > 0
                 typed = want.gpu_type >= 0 or len(want.gpu_kinds) > 0
                 self.strict.append(

@@ -272,6 +272,9 @@ class Job:
     user: int = -1
     array: int = -1
     since: int = 0
+    chain: int = -1
+    #: the limit that is in its way
+    bin: int = -1
     verdict: int = 0
     start: int = 0
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gsched import _core
 from gsched._core import Reservation, Start
+from gsched._reference.limits import Limits
 from gsched._reference.parts import Held, Job, Request, Row
 from gsched._reference.placing import YEAR
 from gsched._reference.plan import Book, Options
@@ -31,6 +32,7 @@ class Quick(Preempt):
         #: those that a pass made in their stead
         self.remade: list[Reservation] = []
         self.replans, self.closed = 0, False
+        self.caps = Limits()
         self.starts: list[Start] = []
         #: the queue as the last pass had it
         self.order: list[Job] = []
@@ -81,6 +83,7 @@ class Quick(Preempt):
         self.planned.append(promise)
         self.reqs[job.key] = job.req
         job.start = promise.at
+        self.caps.plan(job)
         for label in self.labels(job):
             self.book.tally[label] += 1
         if fresh:
@@ -93,6 +96,8 @@ class Quick(Preempt):
         if job.held not in (0, ASIDE) or job.ready > max(promise.at, now):
             return None
         if any(group >= 0 and self.groups[group] <= 0 for group in (job.group, job.unit)):
+            return None
+        if self.caps.before(job) >= 0:
             return None
         if promise.at < now:
             return promise._replace(at=now, until=self.span(job, now)[1])
@@ -132,6 +137,8 @@ class Quick(Preempt):
             self.stay(job)
             return False
         if not first or self.replans >= REPLANS or not self.may_reserve(job, book):
+            return False
+        if not self.caps.may_wait(job):
             return False
         self.replans += 1
         job.start = 0

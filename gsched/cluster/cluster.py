@@ -10,6 +10,7 @@ from typing import Any
 
 from gsched import _core, forecast
 from gsched.cluster.allocations import Allocations
+from gsched.cluster.limits import Limits, Pool, Source, Whose
 from gsched.cluster.nodes import Nodes, usable_cpus
 from gsched.cluster.plans import Draft
 from gsched.cluster.queue import Queue
@@ -41,6 +42,7 @@ class Cluster:
         self._nodes = Nodes(config, self._core, self._together)
         self._requests = Requests(self._nodes, self._core, self._together)
         self._windows = Windows(self._nodes, self._core)
+        self._limits = Limits(self._nodes, self._core)
         self._queue = Queue(
             self._nodes,
             self._requests,
@@ -48,6 +50,7 @@ class Cluster:
             self._together,
             self._licenses,
             self._windows,
+            self._limits,
         )
         self._allocations = Allocations(
             self._nodes,
@@ -58,7 +61,7 @@ class Cluster:
             lambda job: self._requests.owner(job.spec.shape, job.partition),
         )
         self._verdicts = Verdicts(
-            self._nodes, self._queue, self._core, self._together, self._windows
+            self._nodes, self._queue, self._core, self._together, self._windows, self._limits
         )
 
         #: questions about requests that nobody has made, and about times to come
@@ -102,6 +105,29 @@ class Cluster:
         self._nodes.set_usable(name, usable)
         self.changes += 1
         self._verdicts.usable_changed(name)
+
+    def limit(self, source: Source | None) -> None:
+        """Who knows the limits on what jobs hold together; None: there are none. Before any job is
+        queued."""
+        self._limits.source = source
+
+    def limits_changed(self) -> None:
+        """Limits, or those whom they are for, have changed. Cost: ~10 us for each kind of waiting
+        job."""
+        self.changes += 1
+        self._limits.rebuild()
+
+    def holdings_changed(self, whose: Whose) -> None:
+        """What the jobs of somebody for whom there are limits hold has changed. Cost: constant."""
+        self._limits.changed(whose)
+
+    def limit_of(self, job_id: int) -> Pool | None:
+        """The pool that leaves too little for a waiting job, as of the last pass; None: none."""
+        for key in self._queue.keys(job_id):
+            over = self._together.over.get(job_id, -1)
+            if over >= 0 or self._core.verdict(key) == _core.LIMIT:
+                return self._limits.pool_of(key, over)
+        return None
 
     def queue_job(self, job: Job) -> None:
         """Puts a pending job into the queue, or anew after it changed. An array that is still
@@ -208,6 +234,7 @@ class Cluster:
         if news:
             self._core.set_workload(news)
         self._queue.loosen(now)
+        self._limits.refresh(now)
         queue = self._together if len(self._together) else self._core
         if len(self._licenses):
             blocked = self._licenses.blocked(now)
@@ -224,6 +251,7 @@ class Cluster:
         starts: list[Placement] = []
         for start in decided.starts:
             job_id, partition = self._queue.row.pop(start.key)
+            self._limits.took(self._queue.chain.get(start.key, -1))
             starts.append(
                 Placement(
                     job_id,
@@ -265,6 +293,7 @@ class Cluster:
         Cost: a memcpy of the arrays."""
         self.changes = 0
         self.returned = False
+        self._limits.refresh(now)
         copy = self._core.copy()
         # Nothing is kept for who waits for licences, or with a component that may not start.
         waiting, barred = self._licenses.blocked(now) if len(self._licenses) else ((), set())

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Sequence
 
 from gsched import _core, access, dependency
+from gsched.cluster.limits import Limits
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.requests import Requests
 from gsched.cluster.windows import Windows
@@ -36,7 +37,9 @@ class Queue:
         together: Together,
         licenses: Licenses,
         windows: Windows,
+        limits: Limits,
     ) -> None:
+        self._limits = limits
         self._config = nodes.config
         self._requests_of = requests
         self._core = core
@@ -54,6 +57,10 @@ class Queue:
         #: job id -> request classes it holds a reference to, one for each partition (and
         #: reservation)
         self._requests: dict[int, list[tuple[str, str, int, int]]] = {}
+        #: key of a row -> the limits that it is under, where it is under any; job id -> those that
+        #: it holds a reference to
+        self.chain: dict[int, int] = {}
+        self._chains: dict[int, list[int]] = {}
         #: job id -> its time limit in seconds
         self._limit: dict[int, int] = {}
         #: job id -> the nodes it names, for jobs in the queue that name any
@@ -121,6 +128,9 @@ class Queue:
                 tier = self._config.partitions[partition].priority_tier
             requests.append((partition, resv, choice, req))
             whys.append(why)
+            chain = self._limits.acquire(job, partition, shapes[choice])
+            if chain >= 0:
+                self._chains.setdefault(job.id, []).append(chain)
             for _ in range(1 if why else min(tasks, ARRAY_ROWS)):
                 key = self.new_key()
                 begin = self._windows.ready_at(resv, job.spec.begin)
@@ -135,7 +145,10 @@ class Queue:
                     user=user,
                     array=job.array_job_id or -1,
                     since=job.eligible_time or job.submit_time,
+                    chain=chain,
                 )
+                if chain >= 0:
+                    self.chain[key] = chain
                 if begin > job.spec.begin:
                     heapq.heappush(self._begins, begin)
                 self.row[key] = (job.id, partition)
@@ -147,7 +160,7 @@ class Queue:
                 if not why:
                     free_rows.append(key)
                 if job.het_job_id:
-                    places.append(Row(key, req, place, unit))
+                    places.append(Row(key, req, place, unit, chain))
         # What may start in one of its partitions waits for that.
         parked = whys[0] if all(whys) else ""
         if not parked:
@@ -328,6 +341,7 @@ class Queue:
         keys = self._rows.pop(job_id, [])
         for key in keys:
             self.within.pop(key, None)
+            self.chain.pop(key, None)
             self.choice.pop(key, None)
             # A row that was started has left the core's queue and this table already.
             if self.row.pop(key, None) is not None:
@@ -338,6 +352,8 @@ class Queue:
         self._together.remove(job_id)
         self._licenses.remove(job_id)
         self._limit.pop(job_id, None)
+        for chain in self._chains.pop(job_id, ()):
+            self._limits.release(chain)
         for partition, *_, req in self._requests.pop(job_id, ()):
             self._core.drop_request(req)
             if self._ready.get(partition, {}).pop(job_id, None) is None:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from gsched import _core
+from gsched.cluster.limits import Limits
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.queue import Queue
 from gsched.cluster.windows import Windows
@@ -49,6 +50,7 @@ _HOPE = (
     _core.WINDOW,
     _core.RESERVATION,
     LICENSES,
+    _core.LIMIT,
     _core.GROUP,
     _core.BEGIN,
     _core.NODES_DOWN,
@@ -96,7 +98,9 @@ class Verdicts:
         core: _core.Core,
         together: Together,
         windows: Windows,
+        limits: Limits,
     ) -> None:
+        self._limits = limits
         self._nodes = nodes
         self._windows = windows
         self._queue = queue
@@ -234,6 +238,8 @@ class Verdicts:
             return parked
         if code == _SETTLING:
             return _WORDS[code]
+        if code == _core.LIMIT:
+            return self._limits.word(key, self._together.over.get(job_id, -1))
         if code in (_core.NODES_DOWN, _core.NEVER) and self._queue.possible_later(job_id, key):
             code = _core.RESOURCES
         if code == _core.RESOURCES and job_id not in self._together:

@@ -1,7 +1,7 @@
 # Methods of Core. The queue and the pass.
 
 
-cdef class Core(_Plans):
+cdef class Core(_Limits):
     """A cluster of n_nodes nodes, all unusable until set_node() describes them.
 
     Methods raise ValueError with the offending value, RuntimeError while schedule() runs in
@@ -10,15 +10,15 @@ cdef class Core(_Plans):
     """
 
     def queue_add(self, key, req, priority, order, limit_s=0, ready_at=0, *, held=0, group=-1,
-                  unit=-1, user=-1, array=-1, since=0):
+                  unit=-1, user=-1, array=-1, since=0, chain=-1):
         """A waiting job. Higher priority first, then lower order, then lower key. limit_s 0: no
         limit; ready_at: not before; held (1..255): not at all; group, unit: see
         set_group(); user: number of its
         owner, for max_user; array: number of its array, for max_array; since: since when it waits,
-        for min_age. Cost: constant here, its place in the order is found by the next pass."""
+        for min_age; chain: see set_chain(). Cost: constant here, its place in the order is found by the next pass."""
         cdef Cluster* c = &self.c
         cdef Req* r
-        cdef int64_t k, p, o, limit, ready, family, waits
+        cdef int64_t k, p, o, limit, ready, family, waits, bound
         cdef int h, g, u, owner
         cdef int32_t slot
         self._enter()
@@ -34,6 +34,7 @@ cdef class Core(_Plans):
         owner = <int>_number(user, -1, MAX_COUNT, "user")
         family = _number(array, -1, <int64_t>1 << 60, "array")
         waits = _number(since, 0, FOREVER, "since")
+        bound = _number(chain, -1, c.n_chains - 1, "chain")
         if grow(<void**>&c.book.users, &c.book.users_cap, owner + 1, sizeof(int32_t)):
             raise MemoryError
         if map_get(&c.q_by_key, k) >= 0:
@@ -57,6 +58,8 @@ cdef class Core(_Plans):
         c.q_held[slot] = <uint8_t>h
         c.q_group[slot] = g
         c.q_unit[slot] = u
+        c.q_chain[slot] = <int32_t>bound
+        c.q_bin[slot] = -1
         c.q_verdict[slot] = V_UNTESTED
         c.q_live[slot] = 1
         r.queued += 1
@@ -69,11 +72,11 @@ cdef class Core(_Plans):
         queue_drop(&self.c, self._job(key))
 
     def queue_update(self, key, *, req=None, priority=None, order=None, limit_s=None,
-                     ready_at=None, held=None, group=None, unit=None):
+                     ready_at=None, held=None, group=None, unit=None, chain=None):
         """Change what is given of a waiting job. Cost: constant."""
         cdef Cluster* c = &self.c
         cdef int32_t slot
-        cdef int64_t p, o, limit, ready
+        cdef int64_t p, o, limit, ready, bound
         cdef int h, g, u
         self._enter()
         slot = self._job(key)
@@ -86,6 +89,7 @@ cdef class Core(_Plans):
         h = c.q_held[slot] if held is None else <int>_number(held, 0, 255, "held")
         g = c.q_group[slot] if group is None else <int>_number(group, -1, c.n_groups - 1, "group")
         u = c.q_unit[slot] if unit is None else <int>_number(unit, -1, c.n_groups - 1, "unit")
+        bound = c.q_chain[slot] if chain is None else _number(chain, -1, c.n_chains - 1, "chain")
         if req is not None:
             self._req(req).queued += 1
             c.reqs[c.q_req[slot]].queued -= 1
@@ -99,6 +103,7 @@ cdef class Core(_Plans):
         c.q_held[slot] = <uint8_t>h
         c.q_group[slot] = g
         c.q_unit[slot] = u
+        c.q_chain[slot] = <int32_t>bound
 
     def queue_priorities(self, keys, priorities):
         """New priorities of many jobs: two arrays of int64 ('q') of the same length. Keys that are

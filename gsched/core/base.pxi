@@ -53,6 +53,8 @@ cdef enum:
 # How long a job without a limit is taken to run when a start in the future is looked for.
 cdef int64_t YEAR = 365 * 86400
 cdef int64_t FOREVER = INT64_MAX
+# more than any limit leaves
+cdef int64_t LIMIT_MOST = INT64_MAX >> 1
 
 
 cdef inline int imax(int a, int b) noexcept nogil:

@@ -201,6 +201,8 @@ cdef int queue_copy(Cluster* c) noexcept nogil:
     bad |= dup(<void**>&c.q_old, cap, n, sizeof(int32_t))
     bad |= dup(<void**>&c.q_req, cap, n, sizeof(int32_t))
     bad |= dup(<void**>&c.q_group, cap, n, sizeof(int32_t))
+    bad |= dup(<void**>&c.q_chain, cap, n, sizeof(int32_t))
+    bad |= dup(<void**>&c.q_bin, cap, n, sizeof(int32_t))
     bad |= dup(<void**>&c.q_unit, cap, n, sizeof(int32_t))
     bad |= dup(<void**>&c.q_held, cap, n, 1)
     bad |= dup(<void**>&c.q_verdict, cap, n, 1)
@@ -282,6 +284,22 @@ cdef int windows_copy(Cluster* d, Cluster* s) noexcept nogil:
     return bad
 
 
+cdef int chains_copy(Cluster* c) noexcept nogil:
+    """c, a shallow copy, gets bins and chains of its own. 0, or -1 without memory."""
+    cdef int k, bad = 0
+    bad |= dup(<void**>&c.bins, c.bins_cap, c.n_bins, sizeof(Bin))
+    bad |= dup(<void**>&c.chains, c.chains_cap, c.n_chains, sizeof(Chain))
+    if c.bins == NULL:
+        c.n_bins = 0
+    if c.chains == NULL:
+        c.n_chains = 0
+    for k in range(c.n_bins):
+        bad |= dup(<void**>&c.bins[k].jobs, c.n, c.n, sizeof(int32_t))
+    for k in range(c.n_chains):
+        bad |= dup(<void**>&c.chains[k].items, c.chains[k].n, c.chains[k].n, sizeof(Item))
+    return bad
+
+
 cdef int cluster_copy(Cluster* d, Cluster* s) noexcept nogil:
     """d, never used, becomes what s is. 0, or -1 without memory; cluster_free() is due in both
     cases. Cost: a memcpy of all but scores and the segments of the last pass."""
@@ -299,6 +317,7 @@ cdef int cluster_copy(Cluster* d, Cluster* s) noexcept nogil:
     bad |= topo_copy(d, &d.topo)
     bad |= book_fresh(&d.book)
     bad |= windows_copy(d, s)
+    bad |= chains_copy(d)
     bad |= map_copy(&d.by_key, &s.by_key)
     bad |= map_copy(&d.q_by_key, &s.q_by_key)
     bad |= dup(<void**>&d.links, MAX_CLASSES, d.n_links, sizeof(Links))

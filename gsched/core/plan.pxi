@@ -420,6 +420,8 @@ cdef int plan_job(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexc
         c.n_out = h.n
         memcpy(c.out, &b.shares[h.first], <size_t>h.n * sizeof(Share))
         return plan_keep(c, slot, h.at, duration, 0)
+    if not limit_may_wait(c, slot):
+        return 0
     if (b.n_exact >= b.exact or not may_reserve(c, slot)):
         if confined(c, r.resv):
             at = window_next(c, r.resv, now)

@@ -13,6 +13,7 @@ cdef enum:
     V_GROUP = 9
     V_RESERVATION = 10     # its reservation is not in force, or not for as long as it runs
     V_WINDOW = 11          # would start but for a reservation that it is not of
+    V_LIMIT = 12           # more than a limit leaves it
 
 cdef enum:
     ASIDE = 2                # `held` of a job that a pass does not look at, but whose reservation stays
@@ -72,6 +73,12 @@ cdef int queue_room(Cluster* c) noexcept nogil:
         return -1
     cap = c.q_cap
     if grow(<void**>&c.q_unit, &cap, need, sizeof(int32_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_chain, &cap, need, sizeof(int32_t)):
+        return -1
+    cap = c.q_cap
+    if grow(<void**>&c.q_bin, &cap, need, sizeof(int32_t)):
         return -1
     cap = c.q_cap
     if grow(<void**>&c.q_held, &cap, need, 1):
@@ -216,11 +223,14 @@ cdef int refused(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexce
             return V_STARTED
         head_it(c, r)
         return v
+    if not limit_may_wait(c, slot):
+        return v
     head_it(c, r)
     if first:
         got = reserve(c, c.q_key[slot], c.q_req[slot], now, duration)
         if got > 0:
             c.q_at[slot] = c.heads[c.n_heads - 1].at
+            limit_plan(c, slot)
         return -1 if got < 0 else v
     return v
 
@@ -237,6 +247,8 @@ cdef int start(Cluster* c, int32_t slot, int64_t end) noexcept nogil:
         c.group_left[c.q_group[slot]] -= 1
     if c.q_unit[slot] >= 0:
         c.group_left[c.q_unit[slot]] -= 1
+    if c.q_chain[slot] >= 0:
+        limit_take(c, c.q_chain[slot], c.q_limit[slot], c.out, c.n_out, 1)
     c.started[c.n_started] = c.q_key[slot]
     c.n_started += 1
     if b.on and not confined(c, resv):
@@ -251,7 +263,7 @@ cdef int start(Cluster* c, int32_t slot, int64_t end) noexcept nogil:
 
 cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test) noexcept nogil:
     """One pass in order of priority. 0; 1 when max_starts ended it; -1 without memory."""
-    cdef int32_t slot, k
+    cdef int32_t slot, k, over
     cdef int64_t limit, end, duration
     cdef int v, group, unit, cut
     cdef Req* r
@@ -287,6 +299,11 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
         if (group >= 0 and c.group_left[group] <= 0) or (unit >= 0 and c.group_left[unit] <= 0):
             judge(c, slot, V_GROUP)
             continue
+        if c.q_chain[slot] >= 0:
+            over = limit_before(c, c.q_chain[slot], c.q_limit[slot])
+            if over >= 0:
+                judge_limit(c, slot, over)
+                continue
         if max_test and c.tested >= max_test:
             judge(c, slot, V_UNTESTED)
             if quick_stay(c, slot):
@@ -322,7 +339,7 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
                 return -1
             if v == V_UNTESTED:
                 return quick_rest(c, k)
-            if v != V_STARTED:
+            if v != V_STARTED and v != V_LIMIT:
                 judge(c, slot, <uint8_t>v)
             continue
         if c.book.keep and c.q_old[slot] >= 0:
@@ -342,6 +359,8 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
         if r.pass_id != c.pass_id or end - now < r.refused_from or c.book.keep:
             c.placed += 1
             if place(c, &c.now, r, end):
+                if limit_over(c, slot):
+                    continue
                 if max_starts and c.n_started >= max_starts:
                     return 1
                 if start(c, slot, end):
@@ -372,6 +391,8 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
             return -1
         if v == V_STARTED:
             # The plan has found room that the order of choice above has not.
+            if limit_over(c, slot):
+                continue
             if max_starts and c.n_started >= max_starts:
                 return 1
             if start(c, slot, end):

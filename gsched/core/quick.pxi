@@ -38,6 +38,7 @@ cdef inline int64_t pair_of(Cluster* c, int32_t slot) noexcept nogil:
 cdef int tally_up(Cluster* c, int32_t slot) noexcept nogil:
     """A job has got a reservation. 0, or -1 without memory."""
     cdef Book* b = &c.book
+    limit_plan(c, slot)
     b.parts[c.filters[c.reqs[c.q_req[slot]].filter].partition + 1] += 1
     if c.q_user[slot] >= 0:
         b.users[c.q_user[slot]] += 1
@@ -90,6 +91,8 @@ cdef int quick_holds(Cluster* c, int32_t slot, Head* h) noexcept nogil:
     """Whether a job still wants its reservation, which begins now if it should have begun."""
     cdef int group = c.q_group[slot], unit = c.q_unit[slot]
     if c.q_held[slot] not in (0, ASIDE) or c.q_ready[slot] > lmax(h.at, c.book.now):
+        return 0
+    if c.q_chain[slot] >= 0 and limit_before(c, c.q_chain[slot], c.q_limit[slot]) >= 0:
         return 0
     if (group >= 0 and c.group_left[group] <= 0) or (unit >= 0 and c.group_left[unit] <= 0):
         return 0
@@ -165,7 +168,8 @@ cdef int quick_plan(Cluster* c, int32_t slot, int64_t now, int64_t duration) noe
     cdef int64_t at
     if c.q_old[slot] != -1:
         return -1 if quick_stay(c, slot) else 1
-    if not first or b.replans >= REPLANS or not may_reserve(c, slot):
+    if (not first or b.replans >= REPLANS or not limit_may_wait(c, slot)
+            or not may_reserve(c, slot)):
         return 0
     b.replans += 1
     at = plan_start(c, r, duration, first)
@@ -222,6 +226,9 @@ cdef int quick_job(Cluster* c, int32_t slot, int64_t now, int64_t duration,
         if c.now.failed:
             return -1
         if fits:
+            if limit_over(c, slot):
+                # What was kept for it is free: it could not use that.
+                return V_LIMIT
             if max_starts and c.n_started >= max_starts:
                 if old >= 0 and book_lift(c, slot, 0):
                     return -1
@@ -244,6 +251,8 @@ cdef int quick_job(Cluster* c, int32_t slot, int64_t now, int64_t duration,
     v = refused(c, slot, now, duration)
     if v == V_STARTED:
         # The plan has found room that the order of choice above has not.
+        if limit_over(c, slot):
+            return V_LIMIT
         if max_starts and c.n_started >= max_starts:
             return V_UNTESTED
         return -1 if start(c, slot, end) else V_STARTED

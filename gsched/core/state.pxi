@@ -297,6 +297,7 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     free(c.q_key); free(c.q_priority); free(c.q_order); free(c.q_limit); free(c.q_ready)
     free(c.q_req); free(c.q_group); free(c.q_unit); free(c.q_held); free(c.q_verdict)
     free(c.q_live); free(c.q_moved); free(c.q_free); free(c.q_grave); free(c.q_fresh)
+    chains_free(c)
     free(c.sorted); free(c.spare); free(c.group_left); free(c.started); free(c.changed)
 
 

@@ -296,6 +296,32 @@ cdef struct Book:
     int32_t looked[MAX_BITS + 1]   # jobs of each partition tested
     int64_t n_exact
 
+# Limits, see limits.pxi.
+cdef struct Bin:
+    int64_t left
+    int64_t ahead            # of what reservations of pass pass_id would take
+    int64_t pass_id
+    int32_t fixed            # starts take nothing
+    int32_t* jobs            # of it on each node; NULL: nodes are not counted
+
+cdef struct Item:
+    int64_t amount
+    int64_t spare            # of the bin for this job alone, beside what is left for all
+    double factor
+    int32_t bin
+    int16_t what
+    int16_t timed
+
+cdef struct Chain:
+    Item* items
+    int n
+    int bill
+    int64_t floor            # priority below which it gets no reservation
+    double weight[4]         # of CPUs, memory, nodes and GPUs
+    double gres
+    double most
+    double rest
+
 # What is added here or above: copy.pxi copies it (a pointer forgotten there is freed twice).
 cdef struct Cluster:
     int n
@@ -421,6 +447,8 @@ cdef struct Cluster:
     int32_t* q_req
     int32_t* q_group
     int32_t* q_unit
+    int32_t* q_chain         # the limits that it is under; -1: none
+    int32_t* q_bin           # V_LIMIT: the one that is in the way
     uint8_t* q_held
     uint8_t* q_verdict
     uint8_t* q_live          # 1 in the queue, 0 not
@@ -442,6 +470,12 @@ cdef struct Cluster:
     Entry* spare
     int64_t spare_cap
     Map q_by_key
+    Bin* bins
+    int64_t bins_cap
+    int n_bins
+    Chain* chains
+    int64_t chains_cap
+    int n_chains
     int64_t* group_left
     int64_t groups_cap
     int n_groups

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gsched.ledger import tell
 from gsched.ledger.outcome import Outcome
-from gsched.model.policy import PolicyRecord, Used, key_of
+from gsched.model.policy import Assoc, PolicyRecord, Qos, Used, key_of
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -31,6 +31,7 @@ def begin(led: Ledger, out: Outcome) -> None:
 def put(led: Ledger, record: PolicyRecord, out: Outcome) -> None:
     """A record is new or has changed."""
     led.book.put(record)
+    led.limits.outdated |= isinstance(record, Assoc | Qos)
     tell.policy(led, record, gone=False)
     out.puts["policy", key_of(record)] = record
 
@@ -38,6 +39,7 @@ def put(led: Ledger, record: PolicyRecord, out: Outcome) -> None:
 def drop(led: Ledger, record: PolicyRecord, out: Outcome) -> None:
     """A record is gone."""
     led.book.drop(record)
+    led.limits.outdated |= isinstance(record, Assoc | Qos)
     tell.policy(led, record, gone=True)
     out.puts["policy", key_of(record)] = None
 

@@ -175,6 +175,8 @@ def rebuild(led: Ledger, config: Config) -> None:
     led.config = config
     cluster = led.cluster = Cluster(config)
     cluster.trace_accounts(led.book.lineage)
+    led.limits.forget()
+    cluster.limit(led.limits)
     for name, node in led.nodes.items():
         cluster.node_changed(node)
         cluster.set_usable(name, led.node_up(name))

@@ -23,6 +23,7 @@ from gsched.ledger import (
     depend,
     interactive,
     jobs,
+    limits,
     mail,
     manage,
     node_update,
@@ -120,6 +121,8 @@ class Ledger:
         self.nodes: dict[str, Node] = {}
         self.live: dict[str, NodeLive] = {}
         self.cluster = Cluster(config)
+        self.limits = limits.Keeper(self)
+        self.cluster.limit(self.limits)
         self.cluster.trace_accounts(self.book.lineage)
         self.answers: dict[bytes, StoredAnswer] = {}
         self._answer_queue: deque[tuple[int, bytes]] = deque()
@@ -208,6 +211,8 @@ class Ledger:
                 self.array_members.setdefault(job.array_job_id, set()).add(job.id)
         for job in self.jobs.values():
             self._index_loaded(job)
+        self.limits.forget()
+        self.limits.flush()
         steps.load(self, step_records)
         tell.loaded(self)
         for request_id, answer in answer_records:
@@ -274,6 +279,8 @@ class Ledger:
             self._take_over(now, out)
         elif isinstance(command, Configure):
             configure.reconfigure(self, command.config, now, out)
+        if self.limits.flush():
+            out.schedule = True
         self._flush_use(now, out)
         tell.flush(self, now, out)
         return out
@@ -391,6 +398,7 @@ class Ledger:
 
     def put_job(self, job: Job, out: Outcome) -> None:
         """Names the job as changed."""
+        self.limits.touched.add(job.id)
         out.puts["job", job_key(job.id)] = job
 
     def put_image(self, image: Job, out: Outcome) -> None:

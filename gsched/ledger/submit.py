@@ -13,7 +13,7 @@ from gsched.config import Config, PartitionConfig
 from gsched.environment import sluid
 from gsched.errors import message
 from gsched.hostlist import compress
-from gsched.ledger import associate, deadline, depend, interactive, jobs, reserved
+from gsched.ledger import associate, deadline, depend, interactive, jobs, limits, reserved
 from gsched.ledger.outcome import Outcome
 from gsched.model import Alternative, Hold, Job, JobSpec, Shape
 from gsched.taskset import TaskSet
@@ -70,6 +70,9 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
         for number, component in enumerate(made):
             component.het_job_id, component.het_offset = job.id, number
             component.het_size = len(made)
+    refused = limits.refusal(led, call, made, max(1, len(tasks)))
+    if refused is not None:
+        return refused
     if write.test_only:
         return _forecast(led, call, made, now)
     if tasks.runs:
@@ -158,6 +161,7 @@ def _component(
         return Refused(call.request_id, message(charged), charged)
     spec, assoc_id = charged
     code = not_permitted(led, names, spec, call, write.group)
+    code = code or limits.without_reservation(led, spec)
     if code:
         return Refused(call.request_id, message(code), code)
     groups = [*call.groups, write.group]

@@ -290,7 +290,8 @@ def test_every_array_of_the_core_is_copied() -> None:
     )
     copied = (CORE / "copy.pxi").read_text()
     missing = []
-    for name in ("State", "Filter", "Req", "Cluster", "Links", "Work", "Rare", "Variant", "Topo"):
+    names = ("State", "Filter", "Req", "Cluster", "Links", "Work", "Rare", "Variant", "Topo")
+    for name in (*names, "Bin", "Chain"):
         body = text.split(f"cdef struct {name}:")[1].split("\ncdef ")[0]
         fields = re.findall(r"^    \w+(?: \w+)?\*+ (\w+)", body, re.M)
         assert fields, name

@@ -179,6 +179,9 @@ def passes(
         left = data.draw(st.integers(0, 4))
         core.set_group(group, left)
         twin.set_group(group, left)
+    limited = data.draw(st.booleans())
+    if limited:
+        bound(data, both, len(cluster))
     keys: list[int] = []
     key = 0
     now = 100
@@ -203,6 +206,8 @@ def passes(
             elif odd >= 8:
                 row["group"] = odd - 8
                 row["unit"] = data.draw(st.integers(-1, 2))
+            if limited:
+                row["chain"] = data.draw(st.integers(-1, CHAINS - 1))
             core.queue_add(key, req, **row)
             twin.queue_add(key, number, **row)
         waiting = sorted(twin.queue)
@@ -214,6 +219,8 @@ def passes(
             gone = data.draw(st.sampled_from(waiting))
             core.queue_remove(gone)
             twin.queue_remove(gone)
+        if limited and data.draw(st.booleans()):
+            refill(data, both, len(cluster))
         if adopted is not None:
             assert core.adopt_plan(adopted[0]) == twin.adopt_plan(adopted[1])
             assert core.reservations() == twin.planned
@@ -234,6 +241,12 @@ def passes(
         assert {k: core.verdict(k) for k in twin.queue} == {
             k: job.verdict for k, job in twin.queue.items()
         }
+        for waits, job in twin.queue.items():
+            if job.verdict == _core.LIMIT:
+                assert core.limit_of(waits) == job.bin
+        assert [core.bin_left(bin) for bin in range(len(twin.caps.bins))] == [
+            bin.left for bin in twin.caps.bins
+        ]
         core.check()
         surveys(data, both, reqs, now)
         keys += [start.key for start in plan.starts]
@@ -246,6 +259,43 @@ def passes(
         for _ in range(data.draw(st.integers(0, 3))):
             disturb(data, both, classes, keys, len(cluster))
         now += data.draw(st.sampled_from([1, 20, 60]))
+
+
+#: limits in the tests of passes, and chains of jobs under them
+BINS = 6
+CHAINS = 4
+
+
+def refill(data: st.DataObject, both: Both, n_nodes: int) -> None:
+    """The limits are what they are."""
+    for number in range(BINS):
+        left = data.draw(st.sampled_from([-3, 0, 1, 4, 16, 500, 4000, 1 << 40]))
+        how: dict[str, Any] = {"fixed": number == 1}
+        if number == 2:
+            left = data.draw(st.integers(0, 3))
+            how["jobs"] = array("i", [data.draw(st.integers(0, 1)) for _ in range(n_nodes)])
+        for one in both:
+            one.set_bin(number, left, **how)
+
+
+def bound(data: st.DataObject, both: Both, n_nodes: int) -> None:
+    """Limits, and chains of them. The third counts nodes."""
+    refill(data, both, n_nodes)
+    for chain in range(CHAINS):
+        numbers = data.draw(st.lists(st.integers(0, BINS - 1), max_size=3, unique=True))
+        items = []
+        for number in numbers:
+            what = data.draw(st.sampled_from(["fixed", "cpus", "mem", "nodes", "gpus", "bill"]))
+            what = "hosts" if number == 2 else what
+            timed = what != "hosts" and data.draw(st.booleans())
+            factor = data.draw(st.sampled_from([1.0, 1.0, 0.5]))
+            amount = data.draw(st.integers(0, 3))
+            spare = data.draw(st.sampled_from([0, 0, 5, (1 << 62) - 1]))
+            items.append((number, _core.COUNTED[what], amount, timed, factor, spare))
+        floor = data.draw(st.sampled_from([None, None, 1]))
+        bill = (data.draw(st.integers(0, 3)), 1.0, 0.25, 2.0, 4.0, 1.5, 1.0, 0.5)
+        for one in both:
+            one.set_chain(chain, items, floor=floor, bill=bill)
 
 
 def surveys(data: st.DataObject, both: Both, reqs: list[tuple[int, int]], now: int) -> None:

@@ -1,0 +1,334 @@
+"""Limits of associations and QOS: which count for a job, how much is in use, what is refused.
+
+With AccountingStorageEnforce=limits. The tally follows the jobs; waiting jobs draw on what it
+leaves, in the cluster's passes (`gsched.cluster.limits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from gsched import tres
+from gsched.cluster.limits import MOST, NO_BILL, Bill, Chain, Draw
+from gsched.errors import message
+from gsched.ledger.suspend import suspended_s
+from gsched.model import Job, JobSpec, JobState, Shape
+from gsched.model.policy import Qos, Tres
+from gsched.policy import limits as rules
+from gsched.policy.enforce import enforced
+from gsched.policy.limits import EACH, Limit, Limits, Pool, Scope, Under
+from gsched.policy.tally import UNIT, WALL, Part, Tally, recount
+from gsched.taskset import TaskSet
+from gsched.wire.messages import Call, Refused
+
+if TYPE_CHECKING:
+    from gsched.ledger.ledger import Ledger
+
+CODE = "ESLURM_ACCOUNTING_POLICY"
+
+#: where a job stands: association, QOS, partition, user, account
+Place = tuple[int, str, str, str, str]
+#: and what it asks for, and for how many seconds
+Signature = tuple[Place, tuple[tuple[str, int], ...], int]
+
+#: what the core counts by itself for a place
+_COUNTED = {"cpu": "cpus", "mem": "mem", "node": "nodes", "gres/gpu": "gpus", "billing": "bill"}
+
+
+class Keeper:
+    """The tally of one ledger, and the limits of its jobs."""
+
+    def __init__(self, led: Ledger) -> None:
+        self._led = led
+        self.tally = Tally()
+        #: jobs that have changed since the last command
+        self.touched: set[int] = set()
+        #: associations or QOS have
+        self.outdated = False
+        self._known: dict[Place, Limits] = {}
+
+    # ---- what is in force -------------------------------------------------------------------
+
+    @property
+    def on(self) -> bool:
+        return "limits" in enforced(self._led.config.accounting_storage_enforce)
+
+    @property
+    def safe(self) -> bool:
+        """Whether a job must be able to end within the minutes that are left."""
+        return "safe" in enforced(self._led.config.accounting_storage_enforce)
+
+    def place(self, job: Job, partition: str) -> Place:
+        return job.assoc_id, job.spec.qos, partition, job.user, job.spec.account
+
+    def under(self, place: Place) -> Under:
+        assoc_id, qos, partition, user, account = place
+        book = self._led.book
+        part = self._led.config.partitions.get(partition)
+        part_qos = book.qos.get(part.qos.lower()) if part is not None and part.qos else None
+        return Under(book.assocs.get(assoc_id), book.qos.get(qos), part_qos, user, account)
+
+    def of(self, place: Place) -> Limits:
+        """The limits of jobs that stand there. Cost: ~20 us after a change, else constant."""
+        found = self._known.get(place)
+        if found is None:
+            found = rules.of(
+                self._led.book, self.under(place), safe=self.safe, percent=self._percent
+            )
+            self._known[place] = found
+        return found
+
+    def limits_of(self, job: Job) -> Limits:
+        """The limits of a job in its (first) partition."""
+        return self.of(self.place(job, job.partition))
+
+    def _percent(self, qos: Qos, counts: Tres) -> Tres:
+        """Flag Relative: percentages of what the cluster has, or the partition whose QOS it is."""
+        config = self._led.config
+        names = [part.nodes for part in config.partitions.values() if part.qos.lower() == qos.name]
+        nodes = set(names[0]) if names else set(config.nodes)
+        have: Tres = {"node": len(nodes)}
+        for name in nodes:
+            conf = config.nodes[name]
+            for what, count in (
+                ("cpu", conf.cpus),
+                ("mem", conf.real_memory),
+                ("gres/gpu", conf.gpus),
+                *((f"gres/gpu:{kind}", number) for kind, number in conf.gpu_types.items() if kind),
+            ):
+                have[what] = have.get(what, 0) + count
+        have["billing"] = have.get("cpu", 0)
+        return {name: have.get(name, 0) * count // 100 for name, count in counts.items()}
+
+    # ---- for the passes: cluster.limits.Source ------------------------------------------------
+
+    def signature(self, job: Job, partition: str, shape: Shape) -> Hashable | None:
+        if not self.on:
+            return None
+        asked = self.asked(job, partition, shape)
+        return self.place(job, partition), tuple(asked.items()), job.time_limit
+
+    def asked(self, job: Job, partition: str, shape: Shape | None = None) -> Tres:
+        """What a job asks for, with billing."""
+        counts = tres.requested(job.spec, shape=shape)
+        return tres.with_billing(self._led.config, partition, counts)
+
+    def chain(self, signature: Hashable) -> Chain:
+        place, items, seconds = _signature(signature)
+        asked = dict(items)
+        limits = self.of(place)
+        draws = [self._draw(limit, limits, asked, seconds) for limit in limits.rules]
+        draws += [self._taking(pool, asked) for pool in limits.also]
+        floor = limits.floor
+        part = self._led.config.partitions.get(place[2])
+        if floor is not None and part is not None:
+            # As priorities stand in the queue: below the tier of the partition.
+            floor = MOST if floor < 0 else floor + part.priority_tier * (1 << 40)
+        return Chain(tuple(filter(None, draws)), floor, self._bill(place[2], asked))
+
+    def _draw(self, limit: Limit, limits: Limits, asked: Tres, seconds: int) -> Draw | None:
+        _, what, name = limit.pool
+        value = limit.value
+        if what in EACH:
+            if rules.breaks(limit, asked, seconds):
+                return Draw(limit.pool, "fixed", 1, limit=0, fixed=True)
+            if what in ("job", "jobmins") and name in _COUNTED:
+                timed = what == "jobmins"
+                bound = value * 60 if timed else value
+                counted = _COUNTED[name]
+                return Draw(limit.pool, counted, asked.get(name, 0), timed, 1.0, bound, True)
+            return None
+        if what in ("jobs", "maxjobs"):
+            return Draw(limit.pool, "fixed", 1, limit=value)
+        if what == "wall" or (what == "mins" and not self.safe):
+            # Only what is used up keeps a job waiting.
+            return Draw(limit.pool, "fixed", 0, limit=value * 60 - 1)
+        return self._counted(limit.pool, asked, value, limits.factor if what == "mins" else 1.0)
+
+    def _taking(self, pool: Pool, asked: Tres) -> Draw | None:
+        """A pool that limits others."""
+        _, what, _ = pool
+        if what in ("jobs", "maxjobs"):
+            return Draw(pool, "fixed", 1)
+        if what == "wall" or (what == "mins" and not self.safe):
+            return None
+        draw = self._counted(pool, asked, MOST, 1.0)
+        return draw
+
+    @staticmethod
+    def _counted(pool: Pool, asked: Tres, value: int, factor: float) -> Draw | None:
+        _, what, name = pool
+        count = asked.get(name, 0)
+        timed = what in ("run", "mins")
+        how = _COUNTED.get(name, "fixed")
+        if how == "nodes" and not timed:
+            how = "hosts"
+        if how == "fixed" and not count:
+            return None
+        bound = value * 60 if timed and value < MOST else value
+        return Draw(pool, how, count, timed, factor, bound)
+
+    def _bill(self, partition: str, asked: Tres) -> Bill:
+        part = self._led.config.partitions.get(partition)
+        text = part.tres_billing_weights if part is not None else ""
+        if not text:
+            return NO_BILL
+        weight = tres.weights(text)
+        flags = {flag.lower() for flag in getattr(self._led.config, "priority_flags", ())}
+        mode = 3 if "max_tres_gres" in flags else 2 if "max_tres" in flags else 1
+        own = {name: weight.get(name, 0.0) for name in ("cpu", "mem", "node", "gres/gpu")}
+        costs = {n: asked[n] * w for n, w in weight.items() if n not in own and asked.get(n)}
+        gres = [cost for name, cost in costs.items() if name.startswith("gres/")]
+        rest = sum(costs.values()) - sum(gres)
+        return (mode, *own.values(), sum(gres), max(gres, default=0.0), rest)  # type: ignore
+
+    def moves(self, pool: Pool) -> bool:
+        return pool[1] in ("run", "mins", "wall")
+
+    def word(self, pool: Pool) -> str:
+        scope, what, name = pool
+        return rules.word(what, scope[0], name)
+
+    def used(self, pool: Pool, now: int) -> tuple[int, Mapping[str, int] | None]:
+        """How much of a pool is in use (seconds where it is minutes that are limited)."""
+        scope, what, name = pool
+        one = self.tally.of(scope)
+        if what in ("jobs", "maxjobs"):
+            return one.jobs, None
+        if what in ("submit", "maxsubmit"):
+            return one.submitted, None
+        if what == "run":
+            return one.to_come(name, now), None
+        if what == "wall":
+            return self._past(scope, WALL, now), None
+        if what == "mins":
+            more = one.to_come(name, now) if self.safe else 0
+            return self._past(scope, name, now) + more, None
+        if name == "node":
+            return len(one.nodes), one.nodes
+        return one.tres[name], None
+
+    def _past(self, scope: Scope, name: str, now: int) -> int:
+        """Seconds used so far, by jobs that have ended and by those that run."""
+        kind, of, _ = scope
+        ended = self._led.book.used.get(of) if kind in ("assoc", "qos") else None
+        past = 0.0
+        if ended is not None:
+            past = ended.wall if name == WALL else ended.tres.get(name, 0.0)
+        return int(past + self.tally.of(scope).spent(name, now))
+
+    # ---- the tally ----------------------------------------------------------------------------
+
+    def part_of(self, job: Job) -> Part | None:
+        """What a job adds to the sums; None: it has ended."""
+        if job.finished or not self.on:
+            return None
+        scopes = self.limits_of(job).scopes
+        if job.state == JobState.PENDING:
+            tasks = len(TaskSet.parse(job.array_pending)) if job.array_pending else 1
+            return Part(scopes, tasks)
+        still = job.state == JobState.SUSPENDED
+        qos = self._led.book.qos.get(job.spec.qos)
+        limit = job.time_limit
+        counts = tres.allocated(job)
+        counts["billing"] = counts.get("cpu", 0) if job.billing < 0 else job.billing
+        return Part(
+            scopes,
+            1,
+            True,
+            counts,
+            tuple(part.node for part in job.alloc),
+            end=job.end_time if limit and not still else 0,
+            left=max(0, limit - job.pre_suspend_s) if still and limit else 0,
+            since=0 if still else job.start_time + suspended_s(job),
+            ran=job.pre_suspend_s if still else 0,
+            factor=round(qos.usage_factor * UNIT) if qos is not None else UNIT,
+        )
+
+    def flush(self) -> bool:
+        """Takes in what a command has changed. Whether limits have changed. Cost: a few us for each
+        job touched; after a change of associations or QOS for all jobs."""
+        jobs, cluster = self._led.jobs, self._led.cluster
+        anew = self.outdated
+        if anew:
+            self.outdated = False
+            self._known.clear()
+            self.touched.update(jobs)
+        for job_id in self.touched:
+            job = jobs.get(job_id)
+            self.tally.set(job_id, self.part_of(job) if job is not None else None)
+        self.touched.clear()
+        for scope in self.tally.changed:
+            cluster.holdings_changed(scope)
+        self.tally.changed.clear()
+        if anew:
+            cluster.limits_changed()
+        return anew
+
+    def forget(self) -> None:
+        """The configuration has changed, or all jobs were loaded: all is counted anew, by the next
+        flush."""
+        self.outdated = True
+        self._known.clear()
+
+    def wrong(self) -> str:
+        """What the sums say that the jobs do not; "" nothing. Cost: all jobs."""
+        parts = {
+            job.id: part
+            for job in self._led.jobs.values()
+            if (part := self.part_of(job)) is not None
+        }
+        if parts != self.tally.parts:
+            other = [job for job in parts if parts[job] != self.tally.parts.get(job)]
+            return f"the tally does not know jobs {other or self.tally.parts.keys() - parts.keys()}"
+        return "" if recount(parts) == self.tally.sums else "the sums of the tally are wrong"
+
+
+def _signature(of: Hashable) -> Signature:
+    assert isinstance(of, tuple)
+    return of
+
+
+# ---- submission ------------------------------------------------------------------------------
+
+
+def refusal(led: Ledger, call: Call, made: Iterable[Job], tasks: int) -> Refused | None:
+    """Why new jobs (components of one, or an array of so many tasks) are not taken; None: they
+    are. Slurm's reason is said before its error."""
+    keeper = led.limits
+    if not keeper.on:
+        return None
+    new: dict[Scope, int] = {}
+    for job in made:
+        limits = keeper.limits_of(job)
+        for scope in limits.scopes:
+            new[scope] = new.get(scope, 0) + tasks
+        for limit in limits.submit:
+            scope = limit.pool[0]
+            if keeper.tally.of(scope).submitted + new[scope] > limit.value:
+                return _refused(call, limit.word)
+        over = too_big(led, job)
+        if over is not None:
+            return _refused(call, over.word)
+    return None
+
+
+def too_big(led: Ledger, job: Job) -> Limit | None:
+    """With DenyOnLimit: the limit that a job would exceed even if no other ran."""
+    limits = led.limits.limits_of(job)
+    if not limits.deny:
+        return None
+    return rules.impossible(limits, led.limits.asked(job, job.partition), job.time_limit)
+
+
+def _refused(call: Call, word: str) -> Refused:
+    return Refused(call.request_id, message(CODE), CODE, notes=[word])
+
+
+def without_reservation(led: Ledger, spec: JobSpec) -> str:
+    """Slurm's code where the QOS asks for a reservation (RequiresReservation) and the request names
+    none; "" it may."""
+    qos = led.book.qos.get(spec.qos)
+    wants = led.limits.on and qos is not None and "RequiresReservation" in qos.flags
+    return "ESLURM_INVALID_QOS" if wants and not spec.reservation else ""

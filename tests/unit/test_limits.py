@@ -1,0 +1,522 @@
+"""Limits of associations and QOS: words, decisions and order as a real Slurm (22.05.8 with the
+same sacctmgr commands) gave them, and the examples of Slurm's documentation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from unit.ledger_support import CONF, Bench, at
+
+from gsched.ledger import accounts
+from gsched.ledger.outcome import Outcome
+from gsched.model import JobSpec, JobState, Phase, Shape, Verdict
+from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, User
+from gsched.wire.messages import Done, Refused, Reply, SubmitJob, UpdateJob
+
+BASE = (
+    "AccountingStorageEnforce=associations,limits,qos\n"
+    "AccountingStorageTRES=gres/gpu,gres/gpu:h100\n"
+)
+REFUSED = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+UIDS = {"ana": 1001, "ben": 1002}
+
+
+def bench(enforce: str = BASE, conf: str = CONF, **changes: PolicyRecord) -> Bench:
+    made = Bench(enforce + conf)
+    records: list[PolicyRecord] = [
+        Account("lab"),
+        Account("other"),
+        Qos(2, "gold"),
+        Assoc(1, "root", qos=("normal", "gold")),
+        Assoc(10, "lab", parent="root"),
+        Assoc(11, "other", parent="root"),
+        User("ana", "lab"),
+        User("ben", "other"),
+        Assoc(20, "lab", "ana"),
+        Assoc(21, "lab", "ben"),
+        Assoc(22, "other", "ben"),
+    ]
+    for record in records:
+        accounts.put(made.led, record, Outcome())
+    return made
+
+
+def put(made: Bench, record: PolicyRecord, **change: Any) -> None:
+    """What sacctmgr modify does, as one command."""
+    accounts.put(made.led, msgspec.structs.replace(record, **change), Outcome())
+    made.tick()
+
+
+def qos(made: Bench, name: str = "normal", **change: Any) -> None:
+    put(made, made.led.book.qos[name], **change)
+
+
+def assoc(made: Bench, number: int, **change: Any) -> None:
+    put(made, made.led.book.assocs[number], **change)
+
+
+def submit(made: Bench, user: str = "ana", array: str = "", **shape: Any) -> Reply:
+    how = {name: shape.pop(name) for name in ("qos", "account", "time_limit") if name in shape}
+    spec = JobSpec(shape=Shape(**shape), array=array, **how)
+    return made.write(SubmitJob(spec, b"#!/bin/sh\n", b"", user, "users"), UIDS[user])
+
+
+def run(made: Bench, *answers: Reply) -> list[str]:
+    """After a pass: "R" or the reason of each job."""
+    made.schedule()
+    found = []
+    for answer in answers:
+        assert isinstance(answer, Done), answer
+        job = made.led.jobs[answer.value]
+        verdict = made.view.get(("verdict", job.id.to_bytes(8, "big")))
+        reason = verdict.reason if isinstance(verdict, Verdict) else ""
+        found.append("R" if job.state == JobState.RUNNING else reason)
+    return found
+
+
+TWO = {"ntasks": 2}
+GPUS = {"gpus_total": 2}
+MEM = {"mem_per_node": 800}
+
+#: what is set on the QOS, what each of two jobs asks for, what a real Slurm says of both
+TOGETHER = [
+    ({"grp_tres": {"cpu": 2}}, TWO, "QOSGrpCpuLimit"),
+    ({"grp_tres": {"mem": 1000}}, MEM, "QOSGrpMemLimit"),
+    ({"grp_tres": {"node": 1}}, {"exclusive": 1}, "QOSGrpNodeLimit"),
+    ({"grp_tres": {"gres/gpu": 2}}, GPUS, "QOSGrpGRES"),
+    ({"grp_tres": {"gres/gpu:h100": 2}}, GPUS | {"gpu_type": "h100"}, "QOSGrpGRES"),
+    ({"grp_tres": {"billing": 2}}, TWO, "QOSGrpBilling"),
+    ({"grp_jobs": 1}, {}, "QOSGrpJobsLimit"),
+    ({"max_jobs_pu": 1}, {}, "QOSMaxJobsPerUserLimit"),
+    ({"max_jobs_pa": 1}, {}, "MaxJobsPerAccount"),
+    ({"max_tres_pu": {"cpu": 2}}, TWO, "QOSMaxCpuPerUserLimit"),
+    ({"max_tres_pu": {"mem": 1000}}, MEM, "QOSMaxMemoryPerUser"),
+    ({"max_tres_pu": {"node": 1}}, {"exclusive": 1}, "QOSMaxNodePerUserLimit"),
+    ({"max_tres_pu": {"gres/gpu": 2}}, GPUS, "QOSMaxGRESPerUser"),
+    ({"max_tres_pu": {"billing": 2}}, TWO, "QOSMaxBillingPerUser"),
+    ({"max_tres_pa": {"cpu": 2}}, TWO, "MaxCpuPerAccount"),
+    ({"max_tres_pa": {"mem": 1000}}, MEM, "MaxMemoryPerAccount"),
+    ({"max_tres_pa": {"node": 1}}, {"exclusive": 1}, "MaxNodePerAccount"),
+    ({"max_tres_pa": {"gres/gpu": 2}}, GPUS, "MaxGRESPerAccount"),
+    ({"grp_tres_run_mins": {"cpu": 30}}, {"time_limit": 1200}, "QOSGrpCPURunMinutesLimit"),
+    ({"grp_tres_run_mins": {"mem": 60000}}, {"time_limit": 1200}, "QOSGrpMemoryRunMinutes"),
+]
+#: the same where not even the first may start
+ALONE = [
+    ({"max_tres_per_job": {"cpu": 2}}, {"ntasks": 3}, "QOSMaxCpuPerJobLimit"),
+    ({"max_tres_per_job": {"mem": 1000}}, {"mem_per_node": 1800}, "QOSMaxMemoryPerJob"),
+    ({"max_tres_per_job": {"node": 1}}, {"min_nodes": 2}, "QOSMaxNodePerJobLimit"),
+    ({"max_tres_per_job": {"gres/gpu": 2}}, {"gpus_total": 3}, "QOSMaxGRESPerJob"),
+    ({"max_tres_per_node": {"cpu": 2}}, {"ntasks": 3}, "QOSMaxCpuPerNode"),
+    ({"max_tres_per_node": {"mem": 1000}}, {"mem_per_node": 1800}, "QOSMaxMemoryPerNode"),
+    ({"min_tres_per_job": {"cpu": 4}}, {"ntasks": 3}, "QOSMinCpuNotSatisfied"),
+    ({"min_tres_per_job": {"mem": 4000}}, {"mem_per_node": 100}, "QOSMinMemory"),
+    ({"min_tres_per_job": {"node": 2}}, {}, "QOSMinNode"),
+    ({"min_tres_per_job": {"gres/gpu": 2}}, {"gpus_total": 1}, "QOSMinGRES"),
+    ({"max_wall": 10}, {"time_limit": 1200}, "QOSMaxWallDurationPerJobLimit"),
+    ({"grp_wall": 0}, {"time_limit": 1200}, "QOSGrpWallLimit"),
+    ({"max_tres_mins_per_job": {"cpu": 10}}, {"time_limit": 1200}, "QOSMaxCpuMinutesPerJobLimit"),
+    ({"max_tres_mins_per_job": {"mem": 10}}, {"time_limit": 1200}, "QOSMaxMemoryMinutesPerJob"),
+    ({"grp_tres_mins": {"cpu": 0}}, {"time_limit": 1200}, "QOSGrpCPUMinutesLimit"),
+    ({"max_tres_pu": {"cpu": 4}}, {"ntasks": 1, "exclusive": 1}, "QOSMaxCpuPerUserLimit"),
+]
+#: and of associations: (number: 10 the account's, 20 the user's)
+ASSOCS = [
+    (10, {"grp_tres": {"cpu": 2}}, TWO, "AssocGrpCpuLimit"),
+    (10, {"grp_tres": {"mem": 1000}}, MEM, "AssocGrpMemLimit"),
+    (10, {"grp_tres": {"node": 1}}, {"exclusive": 1}, "AssocGrpNodeLimit"),
+    (10, {"grp_tres": {"gres/gpu": 2}}, GPUS, "AssocGrpGRES"),
+    (10, {"grp_tres": {"billing": 2}}, TWO, "AssocGrpBilling"),
+    (10, {"grp_jobs": 1}, {}, "AssocGrpJobsLimit"),
+    (10, {"grp_tres_run_mins": {"cpu": 30}}, {"time_limit": 1200}, "AssocGrpCPURunMinutesLimit"),
+    (10, {"grp_tres_run_mins": {"mem": 60000}}, {"time_limit": 1200}, "AssocGrpMemRunMinutes"),
+    (10, {"max_jobs": 1}, {}, "AssocMaxJobsLimit"),
+    (20, {"max_jobs": 1}, {}, "AssocMaxJobsLimit"),
+]
+ASSOCS_ALONE = [
+    (10, {"grp_wall": 0}, {}, "AssocGrpWallLimit"),
+    (10, {"grp_tres_mins": {"cpu": 0}}, {}, "AssocGrpCPUMinutesLimit"),
+    (10, {"grp_tres_mins": {"mem": 0}}, {}, "AssocGrpMemMinutes"),
+    (20, {"max_tres_per_job": {"cpu": 2}}, {"ntasks": 3}, "AssocMaxCpuPerJobLimit"),
+    (20, {"max_tres_per_job": {"mem": 1000}}, {"mem_per_node": 1800}, "AssocMaxMemPerJob"),
+    (20, {"max_tres_per_job": {"node": 1}}, {"min_nodes": 2}, "AssocMaxNodePerJobLimit"),
+    (20, {"max_tres_per_job": {"gres/gpu": 1}}, {"gpus_total": 2}, "AssocMaxGRESPerJob"),
+    (20, {"max_tres_per_node": {"cpu": 2}}, {"ntasks": 3}, "AssocMaxCpuPerNode"),
+    (20, {"max_tres_per_node": {"mem": 1000}}, {"mem_per_node": 1800}, "AssocMaxMemPerNode"),
+    (20, {"max_wall": 10}, {"time_limit": 1200}, "AssocMaxWallDurationPerJobLimit"),
+    (
+        *(20, {"max_tres_mins_per_job": {"cpu": 10}}),
+        *({"time_limit": 1200}, "AssocMaxCpuMinutesPerJobLimit"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "asked", "word"), TOGETHER)
+def test_what_jobs_of_a_qos_may_hold_together(
+    change: dict[str, Any], asked: dict[str, Any], word: str
+) -> None:
+    made = bench()
+    qos(made, **change)
+    assert run(made, submit(made, **asked), submit(made, **asked)) == ["R", word]
+
+
+@pytest.mark.parametrize(("change", "asked", "word"), ALONE)
+def test_what_a_job_of_a_qos_may_have(
+    change: dict[str, Any], asked: dict[str, Any], word: str
+) -> None:
+    made = bench()
+    qos(made, **change)
+    assert run(made, submit(made, **asked)) == [word]
+
+
+@pytest.mark.parametrize(("number", "change", "asked", "word"), ASSOCS)
+def test_what_jobs_of_an_association_may_hold_together(
+    number: int, change: dict[str, Any], asked: dict[str, Any], word: str
+) -> None:
+    made = bench()
+    assoc(made, number, **change)
+    assert run(made, submit(made, **asked), submit(made, **asked)) == ["R", word]
+
+
+@pytest.mark.parametrize(("number", "change", "asked", "word"), ASSOCS_ALONE)
+def test_what_a_job_of_an_association_may_have(
+    number: int, change: dict[str, Any], asked: dict[str, Any], word: str
+) -> None:
+    made = bench()
+    assoc(made, number, **change)
+    assert run(made, submit(made, **asked)) == [word]
+
+
+# ---- several at once -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "word"),
+    [
+        ({"grp_jobs": 0, "max_jobs_pu": 0, "grp_tres": {"cpu": 0}}, {}, "QOSGrpJobsLimit"),
+        ({"max_jobs_pu": 0, "grp_tres": {"cpu": 0}}, {}, "QOSMaxJobsPerUserLimit"),
+        (
+            {"grp_tres": {"cpu": 0}, "max_tres_pu": {"cpu": 0}, "max_tres_per_job": {"cpu": 0}},
+            *({}, "QOSGrpCpuLimit"),
+        ),
+        (
+            {"max_tres_pu": {"cpu": 0}, "max_tres_pa": {"cpu": 0}, "max_tres_per_job": {"cpu": 0}},
+            *({}, "QOSMaxCpuPerJobLimit"),
+        ),
+        ({"max_tres_pu": {"cpu": 0}, "max_tres_pa": {"cpu": 0}}, {}, "MaxCpuPerAccount"),
+        (
+            {"grp_tres": {"gres/gpu": 0, "mem": 0, "cpu": 0}, "grp_tres_mins": {"cpu": 0}},
+            *({"gpus_total": 1}, "QOSGrpCPUMinutesLimit"),
+        ),
+        ({"grp_tres": {"gres/gpu": 0, "mem": 0, "cpu": 0}}, {"gpus_total": 1}, "QOSGrpCpuLimit"),
+        ({"grp_tres": {"gres/gpu": 0, "mem": 0}}, {"gpus_total": 1}, "QOSGrpMemLimit"),
+        ({"grp_wall": 0, "grp_jobs": 0, "grp_tres_mins": {"cpu": 0}}, {}, "QOSGrpJobsLimit"),
+        ({"max_wall": 1, "grp_jobs": 0, "grp_tres": {"cpu": 0}}, {}, "QOSGrpJobsLimit"),
+        ({"min_tres_per_job": {"cpu": 4}, "grp_tres": {"cpu": 0}}, {}, "QOSGrpCpuLimit"),
+        ({"max_tres_mins_per_job": {"cpu": 0}, "grp_tres": {"cpu": 0}}, {}, "QOSGrpCpuLimit"),
+        (
+            {"max_tres_mins_per_job": {"cpu": 0}, "max_tres_per_job": {"cpu": 0}},
+            *({}, "QOSMaxCpuMinutesPerJobLimit"),
+        ),
+    ],
+)
+def test_which_of_several_limits_is_told(
+    change: dict[str, Any], asked: dict[str, Any], word: str
+) -> None:
+    made = bench()
+    qos(made, **change)
+    assert run(made, submit(made, **asked)) == [word]
+
+
+def test_the_users_association_goes_before_the_accounts_above_it() -> None:
+    made = bench()
+    assoc(made, 1, grp_tres={"cpu": 0})
+    assoc(made, 10, grp_tres={"mem": 0})
+    assoc(made, 20, max_jobs=0, max_tres_per_job={"cpu": 0})
+    job = submit(made)
+    assert run(made, job) == ["AssocMaxJobsLimit"]
+    assoc(made, 20, max_jobs=None)
+    assert run(made, job) == ["AssocMaxCpuPerJobLimit"]
+    assoc(made, 20, max_tres_per_job={})
+    assert run(made, job) == ["AssocGrpMemLimit"]
+    assoc(made, 10, grp_tres={})
+    assert run(made, job) == ["AssocGrpCpuLimit"]
+    assoc(made, 1, grp_tres={})
+    assert run(made, job) == ["R"]
+
+
+@pytest.mark.parametrize(
+    ("first", "number", "second", "word"),
+    [
+        ({"grp_tres": {"cpu": 100}}, 10, {"grp_tres": {"cpu": 1}}, "R"),
+        ({"max_jobs_pa": 100}, 20, {"max_jobs": 0}, "R"),
+        ({"max_jobs_pu": 100}, 20, {"max_jobs": 0}, "R"),
+        ({"grp_jobs": 100}, 20, {"max_jobs": 0}, "AssocMaxJobsLimit"),
+        ({"grp_jobs": 100}, 10, {"grp_jobs": 0}, "R"),
+        ({"grp_tres": {"cpu": 100}}, 10, {"grp_tres": {"mem": 1}}, "AssocGrpMemLimit"),
+    ],
+)
+def test_what_a_qos_says_the_association_need_not(
+    first: dict[str, Any], number: int, second: dict[str, Any], word: str
+) -> None:
+    made = bench()
+    qos(made, **first)
+    assoc(made, number, **second)
+    assert run(made, submit(made, ntasks=2)) == [word]
+
+
+def test_the_manuals_example_of_the_hierarchy() -> None:
+    """MaxJobs=20 in the partition's QOS, nothing in the job's, MaxJobs=4 and MaxSubmitJobs=50 in
+    the user's association: in effect are 20 and 50."""
+    made = bench(conf=CONF.replace("PartitionName=gpu", "PartitionName=gpu QOS=gold"))
+    qos(made, "gold", max_jobs_pu=20)
+    assoc(made, 20, max_jobs=4, max_submit_jobs=50)
+    jobs = [submit(made) for _ in range(50)]
+    assert run(made, *jobs) == ["R"] * 20 + ["QOSMaxJobsPerUserLimit"] * 30
+    refused = submit(made)
+    assert isinstance(refused, Refused)
+    assert (refused.message, refused.notes) == (REFUSED, ["AssocMaxSubmitJobLimit"])
+
+
+@pytest.mark.parametrize(("flags", "cpus"), [((), 12), (("OverPartQOS",), 10)])
+def test_the_qos_of_a_partition_and_the_jobs(flags: tuple[str, ...], cpus: int) -> None:
+    """As SchedMD's talk on them has it: GrpTRES=cpu=12 in the partition's and cpu=10 in the job's
+    QOS; the partition's counts, but for jobs with OverPartQOS."""
+    made = bench(conf=CONF.replace("PartitionName=gpu", "PartitionName=gpu QOS=gold"))
+    qos(made, "gold", grp_tres={"cpu": 12})
+    qos(made, grp_tres={"cpu": 10}, flags=flags)
+    jobs = [submit(made) for _ in range(13)]
+    assert run(made, *jobs) == ["R"] * cpus + ["QOSGrpCpuLimit"] * (13 - cpus)
+    # What runs in the partition fills its QOS, whatever QOS it has itself.
+    qos(made, max_jobs_pu=100)
+    direct = submit(made, qos="gold", ntasks=3)
+    assert run(made, direct) == ["QOSGrpCpuLimit"]
+
+
+def test_a_partition_qos_counts_in_its_partition_alone() -> None:
+    made = bench(conf=CONF.replace("PartitionName=debug", "PartitionName=debug QOS=gold"))
+    qos(made, "gold", grp_jobs=0)
+    assert run(made, submit(made)) == ["R"]
+
+
+# ---- at submission ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"max_submit_jobs_pu": 1}, "QOSMaxSubmitJobPerUserLimit"),
+        ({"max_submit_jobs_pa": 1}, "MaxSubmitJobsPerAccount"),
+        ({"grp_submit_jobs": 1}, "QOSGrpSubmitJobsLimit"),
+    ],
+)
+def test_how_many_may_be_submitted(change: dict[str, Any], word: str) -> None:
+    made = bench()
+    qos(made, **change)
+    assert run(made, submit(made)) == ["R"]
+    refused = submit(made)
+    assert isinstance(refused, Refused)
+    assert (refused.message, refused.code) == (REFUSED, "ESLURM_ACCOUNTING_POLICY")
+    assert refused.notes == [word]
+
+
+def test_tasks_of_an_array_are_submitted_each() -> None:
+    made = bench()
+    qos(made, max_submit_jobs_pu=3)
+    refused = submit(made, array="1-5")
+    assert isinstance(refused, Refused) and refused.notes == ["QOSMaxSubmitJobPerUserLimit"]
+    assert isinstance(submit(made, array="1-3"), Done)
+    assert isinstance(submit(made), Refused)
+    # Others have theirs.
+    assert isinstance(submit(made, "ben"), Done)
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "asked", "word"),
+    [
+        (0, {"grp_tres": {"cpu": 2}}, {"ntasks": 3}, "QOSGrpCpuLimit"),
+        (0, {"max_tres_per_job": {"gres/gpu": 2}}, {"gpus_total": 3}, "QOSMaxGRESPerJob"),
+        (0, {"max_tres_per_node": {"cpu": 2}}, {"ntasks": 3}, "QOSMaxCpuPerNode"),
+        (0, {"max_tres_pu": {"gres/gpu": 2}}, {"gpus_total": 3}, "QOSMaxGRESPerUser"),
+        (0, {"max_tres_pa": {"gres/gpu": 2}}, {"gpus_total": 3}, "MaxGRESPerAccount"),
+        (0, {"max_wall": 10}, {"time_limit": 1200}, "QOSMaxWallDurationPerJobLimit"),
+        (0, {"min_tres_per_job": {"cpu": 4}}, {"ntasks": 3}, "QOSMinCpuNotSatisfied"),
+        (0, {"grp_tres_run_mins": {"cpu": 10}}, {"time_limit": 1200}, "QOSGrpCPURunMinutesLimit"),
+        (0, {"grp_tres_mins": {"cpu": 10}}, {"time_limit": 1200}, "QOSGrpCPUMinutesLimit"),
+        (0, {"max_tres_mins_per_job": {"cpu": 9}}, {"time_limit": 1200},
+         "QOSMaxCpuMinutesPerJobLimit"),
+        (0, {"grp_wall": 0}, {"time_limit": 1200}, "QOSGrpWallLimit"),
+        (10, {"grp_tres": {"cpu": 2}}, {"ntasks": 3}, "AssocGrpCpuLimit"),
+        (20, {"max_tres_per_job": {"cpu": 2}}, {"ntasks": 3}, "AssocMaxCpuPerJobLimit"),
+        (20, {"max_wall": 10}, {"time_limit": 1200}, "AssocMaxWallDurationPerJobLimit"),
+        (10, {"grp_wall": 10}, {"time_limit": 1200}, "AssocGrpWallLimit"),
+    ],
+)  # fmt: skip
+def test_deny_on_limit(
+    number: int, change: dict[str, Any], asked: dict[str, Any], word: str
+) -> None:
+    made = bench()
+    if number:
+        assoc(made, number, **change)
+    else:
+        qos(made, **change)
+    assert isinstance(submit(made, **asked), Done)
+    qos(made, flags=("DenyOnLimit",))
+    refused = submit(made, **asked)
+    assert isinstance(refused, Refused)
+    assert (refused.message, refused.notes) == (REFUSED, [word])
+
+
+def test_deny_on_limit_lets_wait_who_would_fit_alone() -> None:
+    made = bench()
+    qos(made, flags=("DenyOnLimit",), grp_tres={"cpu": 2})
+    assert run(made, submit(made, ntasks=2), submit(made, ntasks=2)) == ["R", "QOSGrpCpuLimit"]
+
+
+def test_a_qos_that_wants_a_reservation() -> None:
+    made = bench()
+    qos(made, flags=("RequiresReservation",))
+    refused = submit(made)
+    assert isinstance(refused, Refused) and refused.message == "Invalid qos specification"
+
+
+# ---- factors, percentages, what is not enforced ----------------------------------------------
+
+
+def test_limit_factor() -> None:
+    """A real Slurm: GrpTRES=cpu=2 of the account, LimitFactor=2 of the QOS: 3 and 1 CPUs run,
+    another CPU does not, nor under a QOS without the factor."""
+    made = bench()
+    qos(made, limit_factor=2.0)
+    assoc(made, 10, grp_tres={"cpu": 2})
+    jobs = submit(made, ntasks=3), submit(made), submit(made), submit(made, qos="gold")
+    assert run(made, *jobs) == ["R", "R", "AssocGrpCpuLimit", "AssocGrpCpuLimit"]
+
+
+def test_jobs_of_which_another_limit_counts_fill_this_one_too() -> None:
+    made = bench()
+    qos(made, "gold", grp_tres={"cpu": 50})
+    assoc(made, 10, grp_tres={"cpu": 4})
+    jobs = submit(made, qos="gold", ntasks=3), submit(made, ntasks=2), submit(made)
+    assert run(made, *jobs) == ["R", "AssocGrpCpuLimit", "R"]
+
+
+def test_relative() -> None:
+    """25 % of a partition of 4 nodes with 8 GPUs each are 8."""
+    made = bench(conf=CONF.replace("PartitionName=gpu", "PartitionName=gpu QOS=gold"))
+    qos(made, "gold", flags=("Relative",), grp_tres={"gres/gpu": 25})
+    jobs = [submit(made, gpus_total=4) for _ in range(3)]
+    assert run(made, *jobs) == ["R", "R", "QOSGrpGRES"]
+
+
+@pytest.mark.parametrize("enforce", ["", "AccountingStorageEnforce=associations,qos\n"])
+def test_without_limits_enforced_none_is_judged(enforce: str) -> None:
+    made = bench(enforce)
+    qos(made, grp_jobs=0, max_submit_jobs_pu=0, max_wall=1, flags=("DenyOnLimit",))
+    assoc(made, 10, grp_tres={"cpu": 0})
+    assert run(made, submit(made, time_limit=600)) == ["R"]
+
+
+def test_untyped_gpus_are_under_no_limit_of_a_type() -> None:
+    """As a real Slurm, whose manual says so."""
+    made = bench()
+    qos(made, grp_tres={"gres/gpu:h100": 2})
+    assert run(made, submit(made, gpus_total=2), submit(made, gpus_total=2)) == ["R", "R"]
+
+
+def test_nodes_shared_by_jobs_count_once() -> None:
+    """A real Slurm: two jobs of one CPU run on the one node of GrpTRES=node=1."""
+    made = bench()
+    qos(made, grp_tres={"node": 1})
+    assert run(made, submit(made), submit(made)) == ["R", "R"]
+
+
+def test_suspended_jobs_count() -> None:
+    made = bench()
+    qos(made, grp_tres={"cpu": 2})
+    first = submit(made, ntasks=2)
+    assert run(made, first) == ["R"]
+    assert isinstance(first, Done)
+    job = made.led.jobs[first.value]
+    made.report(job.alloc[0].node, at(job, Phase.RUNNING))
+    made.write(UpdateJob([str(first.value)], "suspend"), 0)
+    assert job.state == JobState.SUSPENDED
+    second = submit(made, ntasks=2)
+    assert run(made, second) == ["QOSGrpCpuLimit"]
+
+
+# ---- in time ----------------------------------------------------------------------------------
+
+
+def test_changed_limits_act_on_waiting_jobs_at_once() -> None:
+    made = bench()
+    assoc(made, 10, grp_tres={"gres/gpu": 2})
+    first, second = submit(made, gpus_total=2), submit(made, gpus_total=2)
+    assert run(made, first, second) == ["R", "AssocGrpGRES"]
+    out = Outcome()
+    accounts.put(
+        made.led, msgspec.structs.replace(made.led.book.assocs[10], grp_tres={"gres/gpu": 4}), out
+    )
+    assert made.tick().schedule
+    assert run(made, second) == ["R"]
+    # Lowered, it ends nothing, and lets nothing start.
+    assoc(made, 10, grp_tres={"gres/gpu": 1})
+    assert run(made, first, second, submit(made, gpus_total=1)) == ["R", "R", "AssocGrpGRES"]
+
+
+def test_run_minutes_come_free_as_time_passes() -> None:
+    """GrpTRESRunMins=cpu=30, two jobs of one CPU and 20 minutes: after 10 minutes the first has 10
+    to come, and the second may start."""
+    made = bench()
+    qos(made, grp_tres_run_mins={"cpu": 30})
+    first, second = submit(made, time_limit=1200), submit(made, time_limit=1200)
+    assert run(made, first, second) == ["R", "QOSGrpCPURunMinutesLimit"]
+    made.now += 599
+    assert run(made, second) == ["QOSGrpCPURunMinutesLimit"]
+    made.now += 1
+    assert run(made, second) == ["R"]
+
+
+def test_minutes_in_a_safe_way() -> None:
+    """GrpTRESMins=cpu=30: without "safe" any number of jobs starts until the minutes are used;
+    with it only as many as can end in them."""
+    for words, third in (("limits", "R"), ("safe", "AssocGrpCPUMinutesLimit")):
+        made = bench(f"AccountingStorageEnforce=associations,{words}\n")
+        assoc(made, 10, grp_tres_mins={"cpu": 30})
+        jobs = [submit(made, time_limit=600) for _ in range(4)]
+        assert run(made, *jobs) == ["R", "R", "R", third]
+
+
+def test_who_is_under_a_limit_delays_nobody() -> None:
+    """It is at the head of the queue, wants the whole cluster, and makes no reservation."""
+    made = bench()
+    qos(made, "gold", grp_jobs=0)
+    head = submit(made, qos="gold", min_nodes=4, exclusive=1, time_limit=60)
+    rest = [submit(made, "ben", ntasks=16) for _ in range(4)]
+    assert run(made, head, *rest) == ["QOSGrpJobsLimit", "R", "R", "R", "R"]
+
+
+def test_an_array_starts_as_far_as_its_limit_lets_it() -> None:
+    made = bench()
+    qos(made, grp_jobs=2)
+    answer = submit(made, array="1-5")
+    made.schedule()
+    running = [job for job in made.led.jobs.values() if job.state == JobState.RUNNING]
+    assert len(running) == 2
+    assert run(made, answer) == ["QOSGrpJobsLimit"]
+
+
+def test_what_is_loaded_counts() -> None:
+    made = bench()
+    qos(made, grp_tres={"cpu": 2})
+    first, second = submit(made, ntasks=2), submit(made, ntasks=2)
+    assert run(made, first, second) == ["R", "QOSGrpCpuLimit"]
+    led = made.led
+    again = type(led).load(
+        *(led.config, led.meta, list(led.jobs.values()), list(led.nodes.values())),
+        policy_records=list(led.book.records()),
+    )
+    assert again.limits.tally.sums == led.limits.tally.sums
+    assert not again.limits.wrong()
