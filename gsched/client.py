@@ -100,6 +100,8 @@ class Client:
         self._path = path
         self._slurm_conf = slurm_conf
         self._sock: socket.socket | None = None
+        #: what goes before the first request of a connection, in one piece with it
+        self._first = b""
         #: state version of the last write that was answered
         self._seen = 0
 
@@ -265,7 +267,7 @@ class Client:
                 waiting.add(item[0])
                 batch.append(frame(payload))
             if batch:
-                sock.sendall(b"".join(batch))
+                self._say(sock, b"".join(batch))
             if not waiting:
                 break
             # Half a window is sent at a time: neither side idles while the other works.
@@ -284,7 +286,7 @@ class Client:
         for attempt in range(10):
             try:
                 sock = self._connect(PATIENCE_UNDER_WAY_S if attempt else PATIENCE_S)
-                sock.sendall(request)
+                self._say(sock, request)
                 answer = self._receive(sock)
             except (OSError, ConnectionClosed) as error:
                 self.close()
@@ -299,6 +301,10 @@ class Client:
                 raise RequestRefused(answer)
             self.close()
         raise ControllerDown("the frontends do not stay")
+
+    def _say(self, sock: socket.socket, data: bytes) -> None:
+        first, self._first = self._first, b""
+        sock.sendall(first + data)
 
     def _receive(self, sock: socket.socket) -> FromFrontend:
         try:

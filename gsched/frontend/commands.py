@@ -7,6 +7,7 @@ asks the typed workers on behalf of whom the kernel says is there.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import os
@@ -85,7 +86,8 @@ class _Asker(Client):
         fresh = self._sock is None
         sock = super()._connect(patience_s)
         if fresh:
-            sock.sendall(frame(encode(OnBehalf(self._who.uid, self._who.gid, self._who.pid))))
+            who = self._who
+            self._first = frame(encode(OnBehalf(who.uid, who.gid, who.pid)))
         return sock
 
     @property
@@ -210,9 +212,8 @@ class _Run:
         )
 
     def _send(self) -> None:
-        for letter, data in self._said:
-            self.spoken = True
-            self._talk.say(letter, data)
+        self.spoken = self.spoken or bool(self._said)
+        self._talk.say_all(self._said)
         self._said.clear()
 
     def run(self, function: Run) -> int:
@@ -228,8 +229,11 @@ class _Run:
             code = 1
         streams.stderr.flush()
         streams.stdout.flush()
-        self._send()
         return code
+
+    def end(self, letter: bytes, data: bytes) -> None:
+        """The last word, together with what was not said yet."""
+        self._talk.say_all([*self._said, (letter, data)])
 
     def _call(self, function: Run, streams: Streams) -> int:
         line = self._line
@@ -308,10 +312,11 @@ class Commands:
                 if not one.spoken:
                     talk.say(b"P", b"")
                 return
-        if one.mover.plan:
-            talk.say(b"M", one.mover.plan)
-        else:
-            talk.say(b"X", bytes([code & 0xFF]))
+            # Before the connection of the reader is closed: the client waits.
+            if one.mover.plan:
+                one.end(b"M", one.mover.plan)
+            else:
+                one.end(b"X", bytes([code & 0xFF]))
 
     def _in_zone(self, zone: str | None) -> None:
         """Times are shown in the client's zone."""
@@ -337,8 +342,16 @@ def main(argv: list[str]) -> None:
     signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    poll = select.epoll()
+    # One worker for each client: the others would wake in vain and be in its way.
+    poll.register(listener.fileno(), select.EPOLLIN | select.EPOLLEXCLUSIVE)
+    poll.register(life_fd, select.EPOLLIN)
+    poll.register(wake, select.EPOLLIN)
+    # What is loaded stays: it need not be looked through again and again.
+    gc.collect()
+    gc.freeze()
     while not asked:
-        ready, _, _ = select.select([listener.fileno(), life_fd, wake], [], [])
+        ready = {fd for fd, _ in poll.poll()}
         if life_fd in ready:
             return
         if listener.fileno() in ready:

@@ -277,6 +277,8 @@ class Worker:
         connection = Connection(sock, who, user)
         self._connections.add(connection)
         self._selector.register(sock, selectors.EVENT_READ, connection)
+        # Whoever connects has something to say, which is often there already.
+        self._serve(connection, selectors.EVENT_READ)
 
     def _serve(self, connection: Connection, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
@@ -299,7 +301,6 @@ class Worker:
 
     def _take(self, connection: Connection, data: bytes) -> None:
         """Looks at what was read, request by request, as long as there is room for answers."""
-        user = connection.user
         self._stalled.discard(connection)
         frames = connection.unframer.feed(data)
         try:
@@ -317,6 +318,8 @@ class Worker:
             return
         if connection.ending:
             connection.unframer = Unframer()
+        # Another's, where one of the requests has said so.
+        user = connection.user
         user.held += connection.unframer.pending - connection.held
         connection.held = connection.unframer.pending
         if user.held > self._accounts.limits.bytes_per_user:

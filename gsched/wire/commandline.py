@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gsched.wire.messages import MAX_FRAME, BadMessage
@@ -131,7 +132,15 @@ class Conversation:
 
     def say(self, letter: bytes, data: bytes | memoryview) -> None:
         """Sends one message."""
-        self._sock.sendall(_LENGTH.pack(len(data) + 1) + letter + data)
+        self.say_all([(letter, data)])
+
+    def say_all(self, messages: Sequence[tuple[bytes, bytes | memoryview]]) -> None:
+        """Sends messages in one piece, so that the client is woken once."""
+        parts: list[bytes | memoryview] = []
+        for letter, data in messages:
+            parts += (_LENGTH.pack(len(data) + 1) + letter, data)
+        if parts:
+            self._sock.sendall(b"".join(parts))
 
     def ask(self, letter: bytes, what: bytes = b"") -> bytes:
         """What the client answers; OSError with its errno where it could not."""
