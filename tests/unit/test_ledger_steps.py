@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from unit.ledger_support import CONF, Bench, at
@@ -191,7 +193,7 @@ def test_another_attempt_counts_from_the_beginning() -> None:
     assert (fact.restarts, [s.id for s in fact.steps]) == (1, [0])
 
 
-def test_a_restart_with_steps_running() -> None:
+def test_a_restart_with_steps_running(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(ACCOUNTING)
     job = running(bench)
     tell(bench, job, over(job, 0, 1), begun(job, 1), begun(job, 2))
@@ -205,10 +207,20 @@ def test_a_restart_with_steps_running() -> None:
     bench.apply(TakeOver())
     node = job.batch_host
     job = led.jobs[job.id]
-    reported = [at(job, Phase.RUNNING, steps=[over(job, 0, 3, 2), over(job, 1, 3)])]
-    told = [one for one in facts(bench.register(node, reported)) if one.steps]
+    outcomes: list[Outcome] = []
+    monkeypatch.setattr(led, "apply", _noted(led.apply, outcomes))
+    bench.register(node, [at(job, Phase.RUNNING, steps=[over(job, 0, 3, 2), over(job, 1, 3)])])
     assert list(led.steps[job.id]) == [2]
-    assert [step.id for one in told for step in one.steps] == [1]
+    told = [step.id for out in outcomes for one in facts(out) for step in one.steps]
+    assert told == [1]
+
+
+def _noted(apply: Callable[..., Outcome], outcomes: list[Outcome]) -> Callable[..., Outcome]:
+    def noting(command: object, now: float) -> Outcome:
+        outcomes.append(apply(command, now))
+        return outcomes[-1]
+
+    return noting
 
 
 def test_a_hundred_thousand_steps_leave_one_run_of_numbers() -> None:
