@@ -327,15 +327,22 @@ class JobView:
 
     @property
     def node_count_text(self) -> str:
-        """`scontrol`'s NumNodes: a waiting job shows the range it accepts if it named one, or if
-        nobody has looked yet where it would fit: while it is held, or a heterogeneous component."""
-        shape = self.job.spec.shape
-        open_yet = shape.nodes_set or self.job.held is not Hold.NONE or self.job.het_job_id
-        if not self.pending or not open_yet:
+        """`scontrol`'s NumNodes: a waiting job may show the range it accepts."""
+        if not self.open_nodes:
             return str(self.node_count)
-        least = self.requested_nodes
-        most = shape.max_nodes or max(self.task_count, least)
-        return f"{least}-{most}"
+        return f"{self.requested_nodes}-{self.most_nodes}"
+
+    @property
+    def open_nodes(self) -> bool:
+        """Whether it shows a range: it waits, and named one, or nobody has looked yet where it
+        would fit (while it is held, or a heterogeneous component)."""
+        open_yet = self.job.spec.shape.nodes_set or self.job.held is not Hold.NONE
+        return self.pending and (open_yet or bool(self.job.het_job_id))
+
+    @property
+    def most_nodes(self) -> int:
+        """The upper end of that range."""
+        return self.job.spec.shape.max_nodes or max(self.task_count, self.requested_nodes)
 
     # ---- tasks, CPUs, memory, GPUs -----------------------------------------------------
 

@@ -31,10 +31,12 @@ def run(
         jobs = load(wanted, reader)
         if wanted.blob:
             _blobs(wanted.blob, jobs, streams, reader)
-        elif wanted.json:
+        elif wanted.dump:
+            from gsched_cli.dump import Asked
             from gsched_cli.sacct_json import document
 
-            streams.stdout.write(document(jobs, argv))
+            asked = Asked(wanted.dump, NAME, argv, env, reader)
+            streams.stdout.write(document(asked, jobs))
         else:
             _report(wanted, shown, jobs, env, streams, reader)
         if wanted.warning:

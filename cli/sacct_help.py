@@ -37,7 +37,8 @@ What to show:
       --delimiter=TEXT       what stands between columns of -p and -P
       --env-vars             the environment of the jobs named by -j
       --expand-pattern       file names instead of the patterns in StdOut and the like
-      --json                 everything, as JSON
+      --json[=LAYOUT]  --yaml[=LAYOUT]
+                             everything, for programs ("list": which layouts there are)
   -l, --long                 many columns
   -n, --noheader             no header
       --noconvert            sizes in the unit they were recorded in

@@ -1,57 +1,26 @@
-"""`sacct --json`: the attempts in the shape that Slurm's data parser gives them."""
+"""`sacct --json` and `--yaml`: the attempts in the shape that Slurm's data parser gives them."""
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 
-import msgspec
-
 from gsched.model.acct import AcctJob, AcctStep
-from gsched_cli.common import SLURM_VERSION
+from gsched_cli.dump import INFINITE, Asked, number
+from gsched_cli.dump import wait_status as _exit
 from gsched_cli.fields_sacct import expand_pattern
 
 
-def document(jobs: Sequence[AcctJob], argv: Sequence[str]) -> str:
+def document(asked: Asked, jobs: Sequence[AcctJob]) -> str:
     """The whole output, with its line end."""
-    data = {"jobs": [_job(job) for job in jobs], "meta": _meta(argv), "errors": [], "warnings": []}
-    text = msgspec.json.format(msgspec.json.encode(data), indent=2)
-    return text.decode() + "\n"
-
-
-def _meta(argv: Sequence[str]) -> dict[str, object]:
-    major, minor, micro = SLURM_VERSION.split(".")
-    return {
-        "command": ["sacct", *argv],
-        "slurm": {
-            "version": {"major": major, "micro": micro, "minor": minor},
-            "release": SLURM_VERSION,
-        },
-    }
+    return asked.document(jobs=[_job(job) for job in jobs])
 
 
 def _number(value: int | None, *, infinite: bool = False) -> dict[str, object]:
-    """Slurm's way to say that a number may be missing."""
-    known = value is not None and not infinite
-    return {"set": known, "infinite": infinite, "number": value if known else 0}
+    return number(INFINITE if infinite else value)
 
 
 def _time(ms: int) -> dict[str, int]:
     return {"seconds": ms // 1000, "microseconds": ms % 1000 * 1000}
-
-
-def _exit(wstatus: int) -> dict[str, object]:
-    number = wstatus & 0x7F
-    try:
-        name = signal.Signals(number).name.removeprefix("SIG") if number else ""
-    except ValueError:
-        name = ""
-    status = "SIGNALED" if number else "ERROR" if wstatus >> 8 else "SUCCESS"
-    return {
-        "status": [status],
-        "return_code": _number(wstatus >> 8),
-        "signal": {"id": _number(number or None), "name": name},
-    }
 
 
 def _tres(text: str) -> list[dict[str, object]]:

@@ -120,7 +120,8 @@ class Wanted:
         self.unit = ""
         self.truncate = False
         self.expand = False
-        self.json = False
+        #: "json", "yaml" or "": columns
+        self.dump = ""
         self.clusters = ""
         #: "script" or "environment": print that instead
         self.blob = ""
@@ -171,7 +172,6 @@ def _apply(wanted: Wanted, key: str, text: str, streams: Streams) -> None:
     query = wanted.query
     flags = {"X": "allocations", "D": "duplicates", "array": "each_task", "T": "truncate"} | {
         "expand": "expand",
-        "json": "json",
     }
     if key in flags:
         setattr(wanted, flags[key], True)
@@ -217,6 +217,10 @@ def _apply(wanted: Wanted, key: str, text: str, streams: Streams) -> None:
         setattr(query, "nnodes" if key == "i" else "ncpus", _range(text, what))
     elif key in ("k", "K"):
         _limits(query, key, text)
+    elif key in ("json", "yaml"):
+        from gsched_cli.dump import asked
+
+        wanted.dump = asked(key, text, NAME)
     else:
         _information(key, streams)
 
@@ -236,8 +240,6 @@ def _information(key: str, streams: Streams) -> None:
         out.write("\n".join(STATES) + "\n")
     elif key == "helpreason":
         out.write("\n".join(REASONS) + "\n")
-    elif key == "yaml":
-        raise Stop(1, f"{NAME}: error: YAML output is not available, JSON is (--json)\n")
     elif key in ("c", "f"):
         raise Stop(1, f"{NAME}: fatal: job completion logs are not available\n")
     else:

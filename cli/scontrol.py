@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from gsched_cli import getopt_long
 from gsched_cli.common import Reader, Streams, command_main, version_line
 from gsched_cli.getopt_long import Arg
 from gsched_cli.scontrol_help import HELP
 from gsched_cli.stop import UNREACHABLE, Stop, asking
+
+if TYPE_CHECKING:
+    from gsched_cli.dump import Asked
 
 NAME = "scontrol"
 
@@ -34,7 +37,7 @@ _LONG: dict[str, tuple[Arg, str]] = {
     "usage": (_NO, "h"),
     "verbose": (_NO, "v"),
     "version": (_NO, "V"),
-    "yaml": (_MAYBE, "json"),
+    "yaml": (_MAYBE, "yaml"),
 }
 
 #: keyword -> (fewest letters, keyword, fewest words after it, most words or -1)
@@ -110,6 +113,9 @@ class _Session:
         self.future = False
         self.quiet = False
         self.ended = False
+        #: "json", "yaml" or "": text; and what was on the command line
+        self.dump = ""
+        self.argv: Sequence[str] = ()
 
 
 def run(
@@ -119,8 +125,14 @@ def run(
     session = _Session(env, cwd, streams, reader)
     try:
         given, words = getopt_long.parse(argv, _SHORT, _LONG)
-        for key, _ in given:
-            _switch(session, key)
+        session.argv = argv
+        for key, value in given:
+            if key in ("json", "yaml"):
+                from gsched_cli.dump import asked
+
+                session.dump = asked(key, value, NAME)
+            else:
+                _switch(session, key)
         return _words(session, words) if words else _interactive(session)
     except getopt_long.OptionError as problem:
         streams.stderr.write(f'{NAME}: {problem}\nTry "{NAME} --help" for more information\n')
@@ -153,8 +165,6 @@ def _switch(session: _Session, key: str) -> None:
     elif key == "h":
         session.streams.stdout.write(HELP)
         raise Stop(0)
-    elif key == "json":
-        raise Stop(1, f"{NAME}: error: JSON and YAML output are not available\n")
 
 
 def _interactive(session: _Session) -> int:
@@ -217,6 +227,10 @@ def _carry_out(session: _Session, keyword: str, rest: list[str]) -> int:
     if keyword == "show":
         return _show(session, rest)
     if keyword == "ping":
+        if session.dump:
+            from gsched_cli import scontrol_dump
+
+            return scontrol_dump.ping(_asked(session), streams)
         from gsched_cli.scontrol_show import ping
 
         return ping(reader, streams)
@@ -284,6 +298,11 @@ def _show(session: _Session, rest: list[str]) -> int:
     kind = _entity(entity, ENTITIES)
     if kind is None:
         raise Stop(1, f"invalid entity:{entity} for keyword:show\n")
+    if session.dump:
+        from gsched_cli import scontrol_dump
+
+        asked = _asked(session)
+        return scontrol_dump.show(kind, what, asked, session.streams, session.all, session.future)
     return show(
         kind,
         what,
@@ -295,6 +314,12 @@ def _show(session: _Session, rest: list[str]) -> int:
         all_=session.all,
         future=session.future,
     )
+
+
+def _asked(session: _Session) -> Asked:
+    from gsched_cli.dump import Asked
+
+    return Asked(session.dump, NAME, session.argv, session.env, session.reader)
 
 
 def _entity(word: str, table: dict[str, tuple[int, str]]) -> str | None:

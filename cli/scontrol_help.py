@@ -7,6 +7,8 @@ Options:
   -a, --all                 hidden partitions too (--hide: not)
   -d, --details             more of each job and node
   -F, --future              nodes configured for later too
+      --json[=LAYOUT]  --yaml[=LAYOUT]
+                            show: everything, for programs ("list": which layouts there are)
   -M, --clusters=NAME       of this cluster
   -o, --oneliner            one line for each record
   -Q, --quiet               errors only

@@ -9,7 +9,7 @@ from gsched.config import Config, PartitionConfig
 from gsched.cpuset import specialized
 from gsched.hostlist import compress
 from gsched_cli.nodeview import NodeView, share_texts, tres_text, user_name
-from gsched_cli.text import duration, timestamp
+from gsched_cli.text import duration, or_null, timestamp
 
 
 def node_lines(
@@ -76,10 +76,6 @@ def partition_lines(part: PartitionConfig, config: Config) -> list[str]:
     """The lines of one partition, without indentation and line ends."""
     nodes = [config.nodes[name] for name in part.nodes]
     cpus = sum(node.cpus for node in nodes)
-    types: dict[str, int] = {}
-    for node in nodes:
-        for kind, count in node.gpu_types.items():
-            types[kind] = types.get(kind, 0) + count
     accounts = _names("AllowAccounts", part.allow_accounts)
     if part.deny_accounts:
         accounts = _names("DenyAccounts", part.deny_accounts)
@@ -94,10 +90,6 @@ def partition_lines(part: PartitionConfig, config: Config) -> list[str]:
     if oversubscribe in ("YES", "FORCE"):
         oversubscribe += f":{part.oversubscribe_count}"
     alternate = f" Alternate={part.alternate}" if part.alternate else ""
-    tres = tres_text(
-        cpus, sum(node.real_memory for node in nodes), len(nodes), sum(types.values()), types
-    )
-    tres = ",".join([tres, *share_texts(gpushare.configured(nodes))])
     lines = [
         f"PartitionName={part.name}",
         f"{_names('AllowGroups', part.allow_groups)} {accounts} {qos}",
@@ -117,14 +109,26 @@ def partition_lines(part: PartitionConfig, config: Config) -> list[str]:
         f"OverTimeLimit={over} PreemptMode={part.preempt_mode or config.preempt_mode}",
         f"State={part.state} TotalCPUs={cpus} TotalNodes={len(nodes)} "
         f"SelectTypeParameters={part.select_type_parameters or 'NONE'}",
-        f"JobDefaults={_job_defaults(part)}",
+        f"JobDefaults={or_null(job_defaults(part))}",
         f"{_memory('Def', part.def_mem_per_cpu, part.def_mem_per_node)} "
         f"{_memory('Max', part.max_mem_per_cpu, part.max_mem_per_node)}",
-        f"TRES={tres}",
+        f"TRES={partition_tres(part, config)}",
     ]
     if part.tres_billing_weights:
         lines.append(f"TRESBillingWeights={part.tres_billing_weights}")
     return lines
+
+
+def partition_tres(part: PartitionConfig, config: Config) -> str:
+    """What its nodes have, as TRES text. Cost: its nodes."""
+    nodes = [config.nodes[name] for name in part.nodes]
+    types: dict[str, int] = {}
+    for node in nodes:
+        for kind, count in node.gpu_types.items():
+            types[kind] = types.get(kind, 0) + count
+    cpus, mb = sum(node.cpus for node in nodes), sum(node.real_memory for node in nodes)
+    text = tres_text(cpus, mb, len(nodes), sum(types.values()), types)
+    return ",".join([text, *share_texts(gpushare.configured(nodes))])
 
 
 def _yes(flag: bool) -> str:
@@ -149,10 +153,11 @@ def _memory(which: str, per_cpu: int | None, per_node: int | None) -> str:
     return f"{which}MemPerNode={per_node or 'UNLIMITED'}"
 
 
-def _job_defaults(part: PartitionConfig) -> str:
+def job_defaults(part: PartitionConfig) -> str:
+    """JobDefaults as they are written; "" none."""
     items = []
     if part.def_cpu_per_gpu is not None:
         items.append(f"DefCpuPerGPU={part.def_cpu_per_gpu}")
     if part.def_mem_per_gpu is not None:
         items.append(f"DefMemPerGPU={part.def_mem_per_gpu}")
-    return ",".join(items) or "(null)"
+    return ",".join(items)

@@ -309,14 +309,8 @@ def _send(reader: Reader, request: UpdateReservation, prefix: str, again: str) -
 # ---- show ----------------------------------------------------------------------------------------
 
 
-def lines(resv: Reservation, config: Config, env: Mapping[str, str], now: float) -> list[str]:
-    """The lines of one reservation, without indentation and line ends."""
-    from gsched import reserve
-    from gsched.hostlist import compress
-    from gsched.units import format_padded
-    from gsched_cli.text import or_null, timestamp
-
-    resv = reserve.at(resv, now)
+def cores_and_tres(resv: Reservation, config: Config) -> tuple[int, str]:
+    """The cores that it keeps, and all that it keeps of nodes as TRES text ("" nothing)."""
     cores = cpus = gpus = 0
     for share in resv.nodes:
         conf = config.nodes.get(share.node)
@@ -327,6 +321,18 @@ def lines(resv: Reservation, config: Config, env: Mapping[str, str], now: float)
         cores, cpus = cores + mine // threads, cpus + mine
         gpus += share.gpus.bit_count()
     tres = f"cpu={cpus}" + (f",gres/gpu={gpus}" if gpus else "")
+    return cores, tres if resv.nodes else ""
+
+
+def lines(resv: Reservation, config: Config, env: Mapping[str, str], now: float) -> list[str]:
+    """The lines of one reservation, without indentation and line ends."""
+    from gsched import reserve
+    from gsched.hostlist import compress
+    from gsched.units import format_padded
+    from gsched_cli.text import or_null, timestamp
+
+    resv = reserve.at(resv, now)
+    cores, tres = cores_and_tres(resv, config)
     flags = ",".join(
         f"{flag}={format_padded(resv.purge_comp)}" if flag == "PURGE_COMP" else flag
         for flag in resv.flags
@@ -338,7 +344,7 @@ def lines(resv: Reservation, config: Config, env: Mapping[str, str], now: float)
         f"Nodes={or_null(compress([share.node for share in resv.nodes]))} "
         f"NodeCnt={len(resv.nodes)} CoreCnt={cores} Features={or_null(resv.features)} "
         f"PartitionName={or_null(resv.partition)} Flags={flags}",
-        f"TRES={tres if resv.nodes else '(null)'}",
+        f"TRES={or_null(tres)}",
         f"AllowedPartitions={or_null(','.join(resv.partitions))} QOS={or_null(','.join(resv.qos))}",
         f"Users={or_null(','.join(resv.users))} Groups={or_null(','.join(resv.groups))} "
         f"Accounts={or_null(','.join(resv.accounts))} Licenses={or_null(resv.licenses)} "

@@ -11,9 +11,12 @@ from gsched_cli.stop import Stop, asking, cluster_config
 from gsched_cli.text import timestamp
 
 if TYPE_CHECKING:
+    from gsched.config import Config
     from gsched.model.job import Job
     from gsched.model.why import Why
     from gsched.taskset import TaskSet
+    from gsched_cli.jobview import JobView
+    from gsched_cli.nodeview import NodeView
 
 NAME = "scontrol"
 
@@ -126,13 +129,25 @@ def _topology(what: str | None, env: Mapping[str, str], reader: Reader, streams:
 
 
 def _licenses(what: str | None, reader: Reader, streams: Streams, one_line: bool) -> int:
-    from gsched.licenses import parse
-    from gsched.wire.messages import JobQuery, NodeQuery
-
     totals = reader.config().licenses
     if not totals:
         streams.stdout.write("No licenses configured in Slurm.\n")
         return 0
+    between = " " if one_line else "\n    "
+    for name, total, used, kept in chosen_licenses(what, totals, reader):
+        free = max(0, total - used)
+        figures = f"Total={total} Used={used} Free={free} Reserved={kept} Remote=no"
+        streams.stdout.write(f"LicenseName={name}{between}{figures}\n")
+    return 0
+
+
+def chosen_licenses(
+    what: str | None, totals: Mapping[str, int], reader: Reader
+) -> list[tuple[str, int, int, int]]:
+    """Licences by name: how many there are, are used, and are kept by reservations."""
+    from gsched.licenses import parse
+    from gsched.wire.messages import JobQuery, NodeQuery
+
     rows = asking(lambda: reader.jobs(JobQuery(active_only=True)), "slurm_load_licenses error:")
     used = dict.fromkeys(totals, 0)
     for job in rows.jobs:
@@ -147,14 +162,11 @@ def _licenses(what: str | None, reader: Reader, streams: Streams, one_line: bool
         if resv.licenses and resv.active(now):
             for name, count in parse(resv.licenses)[0].items():
                 reserved[name] = reserved.get(name, 0) + count
-    between = " " if one_line else "\n    "
-    for name, total in sorted(totals.items()):
-        if what is None or what == name:
-            free = max(0, total - used[name])
-            kept = reserved[name]
-            figures = f"Total={total} Used={used[name]} Free={free} Reserved={kept} Remote=no"
-            streams.stdout.write(f"LicenseName={name}{between}{figures}\n")
-    return 0
+    return [
+        (name, total, used[name], reserved[name])
+        for name, total in sorted(totals.items())
+        if what is None or what == name
+    ]
 
 
 # ---- jobs ------------------------------------------------------------------------------------
@@ -168,9 +180,32 @@ def _jobs(
     streams: Streams,
     detail: int,
 ) -> int:
+    from gsched_cli.scontrol_job import job_lines
+
+    now = reader.now()
+    views = chosen_jobs(what, env, reader, now)
+    if not views:
+        streams.stdout.write("No jobs in the system\n")
+        return 0
+    explained = _explained([view.job for view in views], reader) if detail > 1 else {}
+    for view in views:
+        lines = job_lines(view, env, now, detail)
+        if view.job.id in explained:
+            from gsched_cli.why_words import record_lines
+
+            why = explained[view.job.id]
+            place = next(i for i, line in enumerate(lines) if line.startswith("JobState="))
+            lines[place + 1 : place + 1] = record_lines(why, lambda t: timestamp(t, env, now))
+        layout.record(lines)
+    return 0
+
+
+def chosen_jobs(
+    what: str | None, env: Mapping[str, str], reader: Reader, now: float
+) -> list[JobView]:
+    """The jobs that are named, or all. Raises Stop where there are none of them."""
     from gsched_cli.jobquery import load_jobs, when_looked_at
     from gsched_cli.jobview import BITSTR_LEN, JobView
-    from gsched_cli.scontrol_job import job_lines
 
     wanted = None if what is None else _job_ids(what)
     rows = load_jobs(reader, ids={number for number, _ in wanted or ()})
@@ -188,25 +223,10 @@ def _jobs(
         if not jobs:
             raise Stop(1, "slurm_load_jobs error: Invalid job id specified\n")
         jobs = [shown for job in jobs for shown in _as_asked(job, wanted)]
-    if not jobs:
-        streams.stdout.write("No jobs in the system\n")
-        return 0
     when_looked_at(jobs, reader)
-    now = reader.now()
     length = env.get("SLURM_BITSTR_LEN", "")
     bitstr = int(length[:9]) if length.isascii() and length.isdigit() else BITSTR_LEN
-    explained = _explained(jobs, reader) if detail > 1 else {}
-    for job in jobs:
-        view = JobView(job, rows.verdicts.get(job.id), now, bitstr_len=bitstr)
-        lines = job_lines(view, env, now, detail)
-        if job.id in explained:
-            from gsched_cli.why_words import record_lines
-
-            why = explained[job.id]
-            place = next(i for i, line in enumerate(lines) if line.startswith("JobState="))
-            lines[place + 1 : place + 1] = record_lines(why, lambda t: timestamp(t, env, now))
-        layout.record(lines)
-    return 0
+    return [JobView(job, rows.verdicts.get(job.id), now, bitstr_len=bitstr) for job in jobs]
 
 
 def _explained(jobs: Sequence[Job], reader: Reader) -> dict[int, Why]:
@@ -279,13 +299,30 @@ def _nodes(
     detail: int,
     future: bool,
 ) -> int:
+    from gsched_cli.scontrol_node import node_lines
+
+    config = cluster_config(reader, NAME)
+    code = 0
+    now = reader.now()
+    for name, view in chosen_nodes(what, config, reader, future):
+        if view is None:
+            streams.stdout.write(f"Node {name} not found\n")
+            code = 1
+        else:
+            layout.record(node_lines(view, config, env, now, detail))
+    return code
+
+
+def chosen_nodes(
+    what: str | None, config: Config, reader: Reader, future: bool
+) -> list[tuple[str, NodeView | None]]:
+    """The nodes that are named, or all: names, and None where there is no such node. Raises
+    Stop."""
     from gsched.hostlist import HostlistError, expand
     from gsched.wire.messages import NodeQuery
     from gsched_cli.nodeview import held_nodes, node_views
-    from gsched_cli.scontrol_node import node_lines
 
     rows = asking(lambda: reader.nodes(NodeQuery()), "slurm_load_node error:")
-    config = cluster_config(reader, NAME)
     named = what is not None
     kept = held_nodes(rows.reservations, reader.now())
     shown = node_views(config, rows.nodes, rows.use, future or named, kept)
@@ -296,16 +333,7 @@ def _nodes(
             names = expand(what)
         except HostlistError as problem:
             raise Stop(1, f"{NAME}: error: {problem}\n") from None
-    code = 0
-    now = reader.now()
-    for name in names:
-        view = views.get(name)
-        if view is None:
-            streams.stdout.write(f"Node {name} not found\n")
-            code = 1
-        else:
-            layout.record(node_lines(view, config, env, now, detail))
-    return code
+    return [(name, views.get(name)) for name in names]
 
 
 def _reservations(

@@ -24,25 +24,29 @@ def show_steps(
     what: str | None, env: Mapping[str, str], reader: Reader, layout: Layout, streams: Streams
 ) -> int:
     """All of them, or those of a job, or one."""
-    match = _ID.fullmatch(what) if what is not None else None
-    if what is not None and match is None:
+    views = chosen_steps(what, reader)
+    if what is not None and not views:
         streams.stdout.write(f"Job step {what} not found\n")
         return 1
-    views = load_steps(reader, _PREFIX, job_ids=[int(match[1])] if match else ())
-    if match is not None:
-        if not views:
-            raise Stop(1, f"{_PREFIX} Invalid job id specified\n")
-        views = [view for view in views if _named(view, match)]
-        if not views:
-            streams.stdout.write(f"Job step {what} not found\n")
-            return 1
-    # As Slurm lists them: a job's script before what srun has made.
-    views.sort(key=lambda view: (*view.order[:2], view.number))
     for view in views:
         layout.record(_lines(view, env, reader.now()))
     if not views:
         streams.stdout.write("No job steps in the system\n")
     return 0
+
+
+def chosen_steps(what: str | None, reader: Reader) -> list[StepView]:
+    """The steps that are named, or all that run. Raises Stop for a job that is not there."""
+    match = _ID.fullmatch(what) if what is not None else None
+    if what is not None and match is None:
+        return []
+    views = load_steps(reader, _PREFIX, job_ids=[int(match[1])] if match else ())
+    if match is not None:
+        if not views:
+            raise Stop(1, f"{_PREFIX} Invalid job id specified\n")
+        views = [view for view in views if _named(view, match)]
+    # As Slurm lists them: a job's script before what srun has made.
+    return sorted(views, key=lambda view: (*view.order[:2], view.number))
 
 
 def _named(view: StepView, match: re.Match[str]) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from gsched.config import Config
 from gsched_cli import getopt_long
@@ -22,6 +22,10 @@ from gsched_cli.sinfo_options import NAME, Wanted, read_options
 from gsched_cli.stop import Stop, again_and_again, asking, cluster_config, own_cluster
 from gsched_cli.text import date_line
 
+if TYPE_CHECKING:
+    from gsched.wire.messages import NodeRows
+    from gsched_cli.dump import Asked
+
 #: "#" stands for the width of the longest partition or node name
 DEFAULT = "%#P %.5a %.10l %.6D %.6t %N"
 LONG = "%#P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %.11i %N"
@@ -39,7 +43,9 @@ def run(
     """The command; returns its exit code."""
     try:
         wanted = read_options(argv, env, streams, reader)
-        again_and_again(wanted.iterate, streams, lambda: _report(wanted, env, streams, reader))
+        again_and_again(
+            wanted.iterate, streams, lambda: _report(wanted, argv, env, streams, reader)
+        )
         return 0
     except getopt_long.OptionError as problem:
         streams.stderr.write(f'{NAME}: {problem}\nTry "{NAME} --help" for more information\n')
@@ -53,12 +59,23 @@ def main() -> NoReturn:
     command_main(NAME, run)
 
 
-def _report(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Reader) -> None:
+def _report(
+    wanted: Wanted,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    streams: Streams,
+    reader: Reader,
+) -> None:
     from gsched.wire.messages import NodeQuery
 
     out = streams.stdout
     rows_of = asking(lambda: reader.nodes(NodeQuery()), "slurm_load_partitions:")
     now = reader.now()
+    if wanted.dump:
+        from gsched_cli.dump import Asked
+
+        out.write(_dump(wanted, rows_of, Asked(wanted.dump, NAME, argv, env, reader), now))
+        return
     if wanted.cluster:
         out.write(
             f"CLUSTER: {own_cluster(wanted.cluster, reader, NAME, 'slurm_load_partitions:')}\n"
@@ -82,13 +99,39 @@ def _report(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Re
             streams.stderr.write(f"Invalid node format specification: {name}\n")
         else:
             error(streams, NAME, f"Invalid job format specification: {name}")
-    rows = _rows(wanted, layout, config, nodes)
+    apart = [
+        column.field
+        for column in layout.columns
+        if column.field is not None
+        and column.field.names[0] not in SUMMED
+        and (wanted.exact or column.field.names[0] not in RANGED)
+    ]
+
+    def key(row: Row) -> object:
+        return tuple([field.read(row) for field in apart])
+
+    rows = _rows(wanted, config, nodes, layout.uses(*OF_PARTITION), key)
     special = {"#P": Field[Row]("", ("#P",), "", lambda row: "", lambda row: row.order)}
     default = "N" if wanted.each_node else "" if wanted.reasons else SORT
     sort_views(rows, default if wanted.sort is None else wanted.sort, table, special)
     if wanted.header:
         out.write(layout.header())
     out.writelines(map(layout.row, rows))
+
+
+def _dump(wanted: Wanted, rows_of: NodeRows, asked: Asked, now: float) -> str:
+    """The rows as JSON or YAML, or the reservations."""
+    from gsched_cli.dump_node import reservation_shape, row_key, row_shape
+
+    config = asked.config
+    if wanted.reservations:
+        found = sorted(rows_of.reservations, key=lambda each: (each.created, each.name))
+        shown = asked.records(reservation_shape(config, now), found)
+        return asked.document(reservations=shown)
+    kept = held_nodes(rows_of.reservations, now)
+    nodes = node_views(config, rows_of.nodes, rows_of.use, wanted.future, kept)
+    rows = _rows(wanted, config, nodes, True, row_key)
+    return asked.document(sinfo=asked.records(row_shape(config), rows))
 
 
 def _layout(
@@ -111,17 +154,15 @@ def _layout(
     return parse_short(text.replace("#P", f"{part}P").replace("#N", f"{name}N"), table)
 
 
-def _rows(wanted: Wanted, layout: Format[Row], config: Config, nodes: list[NodeView]) -> list[Row]:
-    """Groups the chosen nodes of the chosen partitions into lines."""
+def _rows(
+    wanted: Wanted,
+    config: Config,
+    nodes: list[NodeView],
+    by_partition: bool,
+    key_of: Callable[[Row], object],
+) -> list[Row]:
+    """Groups the chosen nodes of the chosen partitions into lines, those of one key into one."""
     chosen = {node.name: node for node in nodes if _passes(node, wanted)}
-    apart = [
-        column.field
-        for column in layout.columns
-        if column.field is not None
-        and column.field.names[0] not in SUMMED
-        and (wanted.exact or column.field.names[0] not in RANGED)
-    ]
-    by_partition = layout.uses(*OF_PARTITION)
     rows: list[Row] = []
     groups: dict[object, Row] = {}
     seen: dict[object, set[str]] = {}
@@ -138,10 +179,7 @@ def _rows(wanted: Wanted, layout: Format[Row], config: Config, nodes: list[NodeV
             if wanted.each_node:
                 rows.append(single)
                 continue
-            key = (
-                order if by_partition else -1,
-                *(field.read(single) for field in apart),
-            )
+            key = (order if by_partition else -1, key_of(single))
             row = groups.get(key)
             if row is None:
                 groups[key] = single

@@ -46,7 +46,7 @@ _LONG: dict[str, tuple[Arg, str]] = {
     "usage": (_NO, "usage"),
     "verbose": (_NO, "v"),
     "version": (_NO, "V"),
-    "yaml": (_MAYBE, "json"),
+    "yaml": (_MAYBE, "yaml"),
 }
 _ENV = {
     "SINFO_ALL": "a",
@@ -126,6 +126,8 @@ What to show:
   -i, --iterate=SECONDS     again and again
   -l, --long                more columns
   -N, --Node                one line for each node and partition
+      --json[=LAYOUT]  --yaml[=LAYOUT]
+                            everything, for programs ("list": which layouts there are)
       --noconvert           sizes in megabytes
   -o, --format=FORMAT       columns by letter: %[[.]size]type[suffix]
   -O, --Format=FORMAT       columns by name: type[:[.][size][suffix]],...
@@ -168,6 +170,8 @@ class Wanted:
         self.partitions: set[str] | None = None
         #: alternatives of words that must all be true
         self.states: list[list[str]] | None = None
+        #: "json", "yaml" or "": columns
+        self.dump = ""
 
 
 _SWITCHES = {
@@ -233,6 +237,10 @@ def _apply(
         wanted.nodes = _nodes(text)
     elif key == "t":
         wanted.states = _states(text, streams)
+    elif key in ("json", "yaml"):
+        from gsched_cli.dump import asked
+
+        wanted.dump = asked(key, text, NAME)
     else:
         _information(key, env, streams, reader)
 
@@ -283,8 +291,6 @@ def _information(key: str, env: Mapping[str, str], streams: Streams, reader: Rea
             out.write(table.help_names())
         else:
             out.write(" ".join(f"%{letter}" for letter in sorted(table.letters)) + "\n")
-    elif key == "json":
-        raise Stop(1, f"{NAME}: error: JSON and YAML output are not available\n")
     else:
         return
     raise Stop(0)

@@ -23,6 +23,7 @@ from gsched_cli.text import date_line
 
 if TYPE_CHECKING:
     from gsched.wire.messages import JobRows
+    from gsched_cli.dump import Asked
     from gsched_cli.kept import Kept
     from gsched_cli.stepview import StepView
 
@@ -48,6 +49,12 @@ def run(
     """The command; returns its exit code."""
     try:
         wanted = read_options(argv, env, streams, reader)
+        if wanted.dump:
+            from gsched_cli.dump import Asked
+
+            asked = Asked(wanted.dump, NAME, argv, env, reader)
+            again_and_again(wanted.iterate, streams, lambda: _dump(wanted, asked, streams))
+            return 0
         again_and_again(wanted.iterate, streams, lambda: _report(wanted, env, streams, reader))
         return 0
     except getopt_long.OptionError as problem:
@@ -76,6 +83,24 @@ def _report(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Re
     _begin(wanted, cluster, now, streams)
     _head(wanted, report.layout, "job", streams)
     streams.stdout.write(text)
+
+
+def _dump(wanted: Wanted, asked: Asked, streams: Streams) -> None:
+    """The jobs or steps as JSON or YAML."""
+    from gsched_cli.dump_job import job_document, step_document
+
+    if wanted.steps is not None:
+        streams.stdout.write(step_document(asked, _steps(wanted, asked.reader)))
+        return
+    rows, now = _rows(wanted, asked.reader), asked.reader.now()
+    when_looked_at(rows.jobs, asked.reader)
+    views = [
+        JobView(each, rows.verdicts.get(job.id), now, bitstr_len=0)
+        for job in rows.jobs
+        for each in (_split(job) if _splits(wanted) else (job,))
+    ]
+    passed = [view for view in views if _passes(view, wanted)]
+    streams.stdout.write(job_document(asked, passed, now))
 
 
 def _report_steps(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Reader) -> None:
@@ -130,8 +155,7 @@ class _Report:
         self._planned = any(field.names[0] in PLANNED for field in fields)
         length = number(self._env.get("SLURM_BITSTR_LEN", ""))
         self._bitstr_len = BITSTR_LEN if length is None else length
-        jobs = wanted.jobs
-        self._split = wanted.each_task or (jobs is not None and any(task >= 0 for _, task in jobs))
+        self._split = _splits(wanted)
 
     def text(self, reader: Reader, kept: Kept[QueueLines] | None) -> str:
         """Its lines. Raises Stop, ControllerDown, RequestRefused."""
@@ -251,6 +275,12 @@ def _rows(wanted: Wanted, reader: Reader) -> JobRows:
     if not rows.jobs and len(jobs) == 1:
         raise Stop(1, f"{ASKING} Invalid job id specified\n")
     return rows
+
+
+def _splits(wanted: Wanted) -> bool:
+    """Whether tasks that are together in one record are shown one by one."""
+    jobs = wanted.jobs
+    return wanted.each_task or (jobs is not None and any(task >= 0 for _, task in jobs))
 
 
 def _is_end(name: str) -> bool:

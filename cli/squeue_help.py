@@ -32,6 +32,8 @@ What to show:
   -a, --all                 hidden partitions too
   -h, --noheader            no header
   -i, --iterate=SECONDS     again and again
+      --json[=LAYOUT]  --yaml[=LAYOUT]
+                            everything, for programs ("list": which layouts there are)
   -l, --long                more columns
   -M, --clusters=LIST       clusters to ask
       --noconvert           sizes in megabytes

@@ -67,7 +67,7 @@ _LONG: dict[str, tuple[Arg, str]] = {
     "users": (_YES, "u"),
     "verbose": (_NO, "v"),
     "version": (_NO, "V"),
-    "yaml": (_MAYBE, "json"),
+    "yaml": (_MAYBE, "yaml"),
 }
 _ENV = {
     "SQUEUE_ACCOUNT": "A",
@@ -129,6 +129,8 @@ class Wanted:
         self.under: int | None = None
         #: letter of the option -> names that pass
         self.names: dict[str, set[str]] = {}
+        #: "json", "yaml" or "": columns
+        self.dump = ""
 
 
 def read_options(
@@ -197,6 +199,10 @@ def _apply(
         wanted.nodes = _nodes(text, reader)
     elif key in ("over", "under"):
         setattr(wanted, key, _limit(key, text))
+    elif key in ("json", "yaml"):
+        from gsched_cli.dump import asked
+
+        wanted.dump = asked(key, value, NAME)
     elif len(key) == 1 and key in "ALnpqR":
         wanted.names[key] = {name for name in text.split(",") if name}
     else:
@@ -219,8 +225,6 @@ def _information(key: str, env: Mapping[str, str], streams: Streams) -> None:
         out.write(" ".join(letters) + "\n")
     elif key == "helpstate":
         out.write("\n".join(STATE_NAMES) + "\n")
-    elif key == "json":
-        raise Stop(1, f"{NAME}: error: JSON and YAML output are not available\n")
     else:
         return
     raise Stop(0)

@@ -12,7 +12,7 @@ import pytest
 from acct_support import T244, AcctReader, array, ended, job_244, never_ran, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from views_support import Case, cpu_shape, invoke, share, transcript
+from views_support import Case, cpu_shape, invoke, peer_config, share, transcript
 
 from gsched.accounting.rows import row
 from gsched.model import Hold, Job, JobSpec, JobState, Shape
@@ -434,7 +434,9 @@ def test_memory_and_cpu_time() -> None:
 
 
 def test_json() -> None:
-    out, _, code = invoke(run, ["--json"], reader_035())
+    reader = reader_035()
+    reader.conf = peer_config()
+    out, _, code = invoke(run, ["--json"], reader)
     data = json.loads(out)
     (job,) = (one for one in data["jobs"] if one["job_id"] == 244)
     assert code == 0
@@ -453,7 +455,9 @@ def test_json_has_slurms_fields(shared: Path) -> None:
     wanted = [
         line.strip().split('"')[1] for line in text.splitlines() if line.startswith('      "')
     ]
-    out, _, _ = invoke(run, ["--json", "-j", "244"], reader_035())
+    reader = reader_035()
+    reader.conf = peer_config()
+    out, _, _ = invoke(run, ["--json", "-j", "244"], reader)
     assert list(json.loads(out)["jobs"][0])[: len(wanted)] == wanted
 
 
