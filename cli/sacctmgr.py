@@ -272,15 +272,16 @@ def _change(verb: str, session: _Session, words: list[str]) -> int:
     if kind not in sacctmgr_words.KEYS or kind in ("federation", "resource"):
         raise sacctmgr_list.refuse(f"{verb} {kind}")
     op = sacctmgr_words.change(verb, kind, words[1:])
-    if verb == "delete" and kind == "cluster":
-        raise sacctmgr_list.refuse("delete cluster")
     if not session.immediate:
         session.streams.files.own()
     state = session.state()
+    if verb == "delete" and kind == "cluster":
+        return _delete_cluster(session, state, op.where.get("name", []))
     if verb == "modify" and kind == "cluster" and op.settings:
         session.say(" Setting\n  Default Limits:\n" + sacctmgr_change.limits(state, op, None))
     sacctmgr_change.check(state, op)
-    if any(name == "rawusage" for name, _, _ in op.settings) and "cluster" not in op.where:
+    resets = any(name == "rawusage" for name, _, _ in op.settings)
+    if resets and "cluster" not in op.where and (kind != "user" or "account" in op.where):
         session.say(f"No cluster specified, resetting on local cluster {state.cluster}\n")
     if verb == "add" and kind == "user" and not session.immediate:
         _sure_of_users(session, op.where.get("name", []))
@@ -293,6 +294,14 @@ def _change(verb: str, session: _Session, words: list[str]) -> int:
         sacctmgr_change.report(state, op),
         immediate=session.immediate,
     )
+
+
+def _delete_cluster(session: _Session, state: State, names: Sequence[str]) -> int:
+    """The only cluster that there is cannot go."""
+    if state.cluster.lower() in {name.lower() for name in names}:
+        raise sacctmgr_list.refuse("deleting the only cluster")
+    session.say(" Nothing deleted\n")
+    return 1
 
 
 def _sure_of_users(session: _Session, users: Sequence[str]) -> None:

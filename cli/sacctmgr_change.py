@@ -370,6 +370,14 @@ def _coordinators_removed(state: State, items: list[list[str]]) -> str:
     )
 
 
+def _clusters_modified(state: State, items: list[list[str]]) -> str:
+    text = " Modified cluster defaults for associations...\n"
+    for account, _, user, _ in items:
+        who = f"A = {account:<20} U = {user:<9}" if user else f"A = {account}"
+        text += f"  C = {state.cluster:<10} {who}\n"
+    return text
+
+
 _CHANGED: dict[str, Callable[[State, list[list[str]]], str]] = {
     "accounts modified": _named(" Modified accounts...\n"),
     "accounts deleted": _named(" Deleting accounts...\n"),
@@ -382,10 +390,7 @@ _CHANGED: dict[str, Callable[[State, list[list[str]]], str]] = {
     "qos deleted": _named(" Deleting QOS(s)...\n"),
     "wckeys deleted": _wckeys_deleted,
     "coordinators removed": _coordinators_removed,
-    "clusters modified": lambda state, items: (
-        " Modified cluster defaults for associations...\n"
-        + f"  C = {state.cluster:<10} A = {ROOT}\n"
-    ),
+    "clusters modified": _clusters_modified,
 }
 
 

@@ -72,10 +72,14 @@ def _modify_cluster(work: Work, op: PolicyOp) -> None:
     if not work.admin:
         raise limits.denied("Only admins can modify clusters")
     inner = PolicyOp("modify", "account", {"name": [ROOT]}, op.settings)
-    done = [msgspec.structs.replace(one, items=list(one.items)) for one in work.done]
+    done, work.done = work.done, []
+    before = work.count()
     tree.modify(work, inner)
-    work.done = done
-    work.say("clusters modified", work.led.config.cluster_name)
+    found, work.done = work.done, done
+    if work.count() > before or not work.load:
+        for one in found:
+            for item in one.items:
+                work.say("clusters modified", *item)
 
 
 def _add_cluster(work: Work, op: PolicyOp) -> None:

@@ -96,8 +96,10 @@ def modify(work: Work, op: PolicyOp) -> None:
         raise No("sacctmgr: error: RawUsage can be set to 0 alone\n")
     for qos in found:
         if settings:
+            before = work.count()
             _set(work, qos, settings)
-            work.say("qos modified", qos.name)
+            if work.count() > before or not work.load:
+                work.say("qos modified", qos.name)
         if reset:
             work.resets.append(qos.name)
             work.tell("Modify QOS", f"(name='{qos.name}')", "usage=0")
@@ -106,11 +108,11 @@ def modify(work: Work, op: PolicyOp) -> None:
 def delete(work: Work, op: PolicyOp) -> None:
     if not op.where:
         raise No(" No conditions given to remove, not executing.\n")
+    if not work.admin:
+        raise limits.denied("Only admins can delete QOS")
     found = matching(work, op.where)
     if not found:
         raise No(" Nothing deleted\n", UNCHANGED)
-    if not work.admin:
-        raise limits.denied("Only admins can delete QOS")
     names = {qos.name for qos in found}
     _refuse_defaults(work, names)
     _refuse_used(work, names)

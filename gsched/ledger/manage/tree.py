@@ -206,7 +206,8 @@ def _one(work: Work, name: str, settings: limits.Settings, parent: str | None) -
     elif parent is not None and not settings:
         return False
     after = replaced(assoc, **fields)
-    work.say_assoc("associations modified", assoc)
+    if after != assoc or not work.load:
+        work.say_assoc("associations modified", assoc)
     below = _heirs(work, assoc, fields)
     work.put(after)
     for one, before in below:
@@ -220,11 +221,11 @@ def _one(work: Work, name: str, settings: limits.Settings, parent: str | None) -
 
 
 def _heirs(work: Work, assoc: Assoc, fields: dict[str, object]) -> list[tuple[Assoc, Assoc]]:
-    """What hangs below an account and may inherit what changes, with what it has now."""
+    """Users below an account who may inherit what changes, with what they have now."""
     if INHERITED.isdisjoint(fields):
         return []
     below = lineage(work, work.book.subtree(assoc.account))
-    return [(one, work.book.effective(one)) for one in below if one.id != assoc.id]
+    return [(one, work.book.effective(one)) for one in below if one.user]
 
 
 def _move(work: Work, assoc: Assoc, parent: str) -> bool:

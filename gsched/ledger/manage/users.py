@@ -240,7 +240,8 @@ def _assoc(work: Work, assoc: Assoc, settings: limits.Settings) -> None:
     limits.check_guarantee(work, assoc, fields)
     after = replaced(assoc, **fields)
     work.put(after)
-    work.say_assoc("associations modified", assoc)
+    if after != assoc or not work.load:
+        work.say_assoc("associations modified", assoc)
     if not work.load and ("qos" in fields or "default_qos" in fields):
         limits.check_default_qos(work, [after])
     if after != assoc:
@@ -284,9 +285,12 @@ def _modify_users(work: Work, op: PolicyOp, own: dict[str, str]) -> bool:
             fields["admin_level"] = level(own["adminlevel"])
         if "defaultaccount" in own:
             fields["default_account"] = own["defaultaccount"].lower()
+        before = work.count()
         work.put(msgspec.structs.replace(user, **fields))
         if "defaultwckey" in own:
             _default_wckey(work, user.name, own["defaultwckey"])
+        if work.load and work.count() == before:
+            continue
         work.say("users modified", user.name)
         info = ", ".join(f"{key}='{text}'" for key, text in own.items())
         work.tell("Modify Users", f"(name='{user.name}')", info)

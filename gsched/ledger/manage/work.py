@@ -114,6 +114,10 @@ class Work:
             meta.next_wckey = self._next_wckey or meta.next_wckey
             self.led.put_meta(out)
 
+    def count(self) -> int:
+        """How many changes there are so far."""
+        return len(self._undo)
+
     def say(self, what: str, *items: str) -> None:
         """One more item of what the command reports under `what`."""
         for each in self.done:

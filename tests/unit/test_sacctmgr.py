@@ -1,0 +1,157 @@
+"""sacctmgr: what transcripts of an older release do not have."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from unit.policy_support import LedgerReader, peer
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_golden_listings() -> None:
+    """Golden 035 of 26.05."""
+    made = peer()
+    assert made.do("show qos -P") == (
+        "Name|Priority|GraceTime|Preempt|PreemptExemptTime|PreemptMode|Flags|UsageThres|"
+        "UsageFactor|GrpTRES|GrpTRESMins|GrpTRESRunMins|GrpJobs|GrpSubmit|GrpWall|MaxTRES|"
+        "MaxTRESPerNode|MaxTRESMins|MaxWall|MaxTRESPU|MaxJobsPU|MaxSubmitPU|MaxTRESPA|"
+        "MaxTRESRunMinsPA|MaxTRESRunMinsPU|MaxJobsPA|MaxSubmitPA|MinTRES\n"
+        "normal|10|00:00:00|||cluster|||1.000000|||||||||||||||||||\n"
+        "low|0|00:00:00|||requeue|||1.000000|||||||||||||||||||\n"
+        "high|100|00:00:00|low,normal||cluster|||1.000000|||||||||||||||||||\n"
+        "capped|10|00:00:00|||cluster|||1.000000||||||||||02:00:00|gres/gpu=4||3||||||\n"
+    )
+    every = "|||||||||||||capped,high,low,normal|normal|\n"
+    assert made.do("show assoc -P") == (
+        "Cluster|Account|User|Partition|Share|Priority|GrpJobs|GrpTRES|GrpSubmit|GrpWall|"
+        "GrpTRESMins|MaxJobs|MaxTRES|MaxTRESPerNode|MaxSubmit|MaxWall|MaxTRESMins|QOS|Def QOS|"
+        "GrpTRESRunMins\n"
+        f"peer|root|||1{every}"
+        f"peer|root|root||1{every}"
+        f"peer|prod|||40{every}"
+        f"peer|prod|bob||1{every}"
+        f"peer|prod|root||1{every}"
+        f"peer|research|||60{every}"
+        f"peer|research|alice||1{every}"
+        f"peer|research|bob||1{every}"
+        f"peer|research|nobody||1{every}"
+        f"peer|research|root||1{every}"
+    )
+    assert made.do("-n show tres") == (
+        "     cpu                      1 \n"
+        "     mem                      2 \n"
+        "  energy                      3 \n"
+        "    node                      4 \n"
+        " billing                      5 \n"
+        "      fs            disk      6 \n"
+        "    vmem                      7 \n"
+        "   pages                      8 \n"
+        "    gres             gpu   1001 \n"
+        "    gres        gpu:h100   1002 \n"
+        "    gres          gpumem   1003 \n"
+        "    gres         gpuutil   1004 \n"
+    )
+
+
+def test_golden_changes() -> None:
+    """Golden 028 and 043 of 26.05."""
+    made = peer()
+    assert made.do("-i modify account where name=prod set GrpTRES=gres/gpu=2") == (
+        " Modified account associations...\n  C = peer       A = prod of root\n"
+    )
+    assert made.do("-i modify user where name=alice set MaxJobs=1") == (
+        " Modified user associations...\n  C = peer       A = research             U = alice    \n"
+    )
+    made.user, made.uid = "alice", 1000
+    assert made.ask("-i add user eve account=research") == (
+        "",
+        " error: Problem adding user associations: Access/permission denied (Only "
+        "admins/operators/coordinators can add accounts)\n",
+        1,
+    )
+
+
+def test_guarantees_are_an_extension() -> None:
+    made = peer()
+    made.do(
+        "-i modify account prod set grptresguarantee=gres/gpu=8,gres/gpu:h100=4 guaranteeunit=n"
+    )
+    made.do("-i modify account prod set grptresborrow=gres/gpu=16 grptreslend=gres/gpu=2")
+    assert made.do(
+        "-P list assoc account=prod user='' "
+        "format=account,grptresguarantee,grptresborrow,grptreslend,guaranteeunit,user"
+    ).splitlines()[:2] == [
+        "Account|GrpTRESGuarantee|GrpTRESBorrow|GrpTRESLend|GuaranteeUnit|User",
+        "prod|gres/gpu=8,gres/gpu:h100=4|gres/gpu=16|gres/gpu=2|node|",
+    ]
+
+
+def test_json() -> None:
+    made = peer()
+    made.do("-i modify account prod set maxjobs=3 grptres=gres/gpu=2")
+    data = json.loads(made.do("--json show assoc account=prod"))
+    assert [row["user"] for row in data["associations"]] == ["", "bob", "root"]
+    first = data["associations"][0]
+    assert first["max"]["jobs"]["active"] == {"set": True, "infinite": False, "number": 3}
+    assert first["max"]["tres"]["total"] == [
+        {"type": "gres", "name": "gpu", "id": 1001, "count": 2}
+    ]
+    assert first["parent_account"] == "root"
+    assert data["meta"]["slurm"]["release"] == "26.05.0"
+    users = json.loads(made.do("--json show user name=root"))["users"]
+    assert users[0]["administrator_level"] == ["Administrator"]
+    names = [row["name"] for row in json.loads(made.do("--json show qos"))["qos"]]
+    assert names == ["normal", "low", "high", "capped"]
+    for entity in ("account", "tres", "wckey", "cluster"):
+        assert json.loads(made.do(f"--json show {entity}"))["errors"] == []
+
+
+def test_dialogue_from_a_file() -> None:
+    made = peer()
+    out, err, code = made.ask(
+        "", "add account optics\ny\nlist account name=optics format=account\n!!\nquit\n"
+    )
+    assert out.count("    optics \n") == 2
+    assert out.endswith("sacctmgr: quit\n")
+    assert (err, code) == ("", 0)
+    out, err, code = made.ask("-i", "nonsense\nreadonly\nadd account foo\n")
+    assert err == "invalid keyword: nonsense\nCan't run this command in readonly mode.\n"
+    assert code == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("archive dump", "sacctmgr: error: archive is not available here\n"),
+        ("add federation x", "sacctmgr: error: add federation is not available here\n"),
+        ("modify job 4 set comment=x", "sacctmgr: error: modify job is not available here\n"),
+        ("--yaml list qos", "sacctmgr: error: YAML output is not available\n"),
+        ("-i add account x description='a\tb'", "sacctmgr: error: Invalid value for Description\n"),
+        ("-i modify account prod set grpjobs+=3", "sacctmgr: error: GrpJobs takes = alone\n"),
+    ],
+)
+def test_what_is_refused(line: str, said: str) -> None:
+    _, err, code = peer().ask(line)
+    assert err.startswith(said)
+    assert code == 1
+
+
+def test_problems() -> None:
+    made = LedgerReader()
+    made.do("-i add account physics")
+    made.do("-i add user no-such-user-here account=physics")
+    made.do("-i add account chem")
+    assert made.do("-n -P list problem") == (
+        "peer|chem||Account has no users\npeer|physics|no-such-user-here|User does not have a uid\n"
+    )
