@@ -92,6 +92,36 @@ def _licenses(why: Why, cause: Cause, when: When) -> str:
     return f"{text}{cause.have} of {cause.limit} can be had{by}{_until(cause, when)}."
 
 
+def _limit(why: Why, cause: Cause, when: When) -> str:
+    what, who = _limited(cause), cause.whose[:1].upper() + cause.whose[1:]
+    what = what.removesuffix("s") if cause.limit == 1 else what
+    most, wants = f"{cause.limit} {what}", f"it wants {cause.want}"
+    if cause.scope == "least":
+        return f"{who} takes no jobs with less than {most}: {wants}."
+    if cause.scope in ("job", "node"):
+        wants = wants if cause.want else "it has no time limit"
+        return f"{who} lets a {cause.scope} have at most {most}: {wants}."
+    if cause.scope == "used":
+        return f"{who} has used {cause.have} of {most}."
+    if cause.never:
+        return f"{who} may have {most} at once: {wants} alone."
+    held = [f"{ref.id or 'a job of others'} ({ref.detail})" for ref in cause.jobs]
+    by = _ids(cause.jobs) if cause.what == "jobs" else ", ".join(held)
+    used = f"{cause.have} in use{by and f' by {by}'}{_until(cause, when)}"
+    return f"{who} may have {most} at once, {used}: {wants}."
+
+
+def _limited(cause: Cause) -> str:
+    """What a limit counts, in words."""
+    names = {"cpu": "CPUs", "mem": "MB of memory", "node": "nodes", "jobs": "running jobs"}
+    names |= {"gres/gpu": "GPUs", "wall": "minutes of wall time", "billing": "billing units"}
+    what = names.get(cause.what, cause.what)
+    if cause.unit and cause.what != "wall":
+        single = {"cpu": "CPU", "mem": "MB", "node": "node", "gres/gpu": "GPU"}
+        return f"{single.get(cause.what, cause.what)} minutes"
+    return what
+
+
 def _partition_state(why: Why, cause: Cause, when: When) -> str:
     return f"Partition {cause.partition} is {cause.detail}."
 
@@ -283,6 +313,7 @@ _CAUSES: dict[str, Callable[[Why, Cause, When], str]] = {
     "requeue": _requeue,
     "array_limit": _array_limit,
     "licenses": _licenses,
+    "limit": _limit,
     "partition_state": _partition_state,
     "time_limit": _time_limit,
     "size": _size,

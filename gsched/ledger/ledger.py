@@ -33,6 +33,7 @@ from gsched.ledger import (
     relay,
     reservations,
     settle,
+    spent,
     steps,
     submit,
     tell,
@@ -383,6 +384,7 @@ class Ledger:
         interactive.tick(self, now, out)
         reservations.tick(self, now, out)
         settle.tick(self, now, out)
+        spent.tick(self, now, out)
         relay.tick(self, now, out)
         out.wake(now + 1)
 

@@ -7,14 +7,14 @@ leaves, in the cluster's passes (`gsched.cluster.limits`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gsched import tres
 from gsched.cluster.limits import MOST, NO_BILL, Bill, Chain, Draw
 from gsched.errors import message
 from gsched.ledger.suspend import suspended_s
 from gsched.model import Job, JobSpec, JobState, Shape
-from gsched.model.policy import Qos, Tres
+from gsched.model.policy import Assoc, Qos, Tres
 from gsched.policy import limits as rules
 from gsched.policy.enforce import enforced
 from gsched.policy.limits import EACH, Limit, Limits, Pool, Scope, Under
@@ -32,8 +32,21 @@ Place = tuple[int, str, str, str, str]
 #: and what it asks for, and for how many seconds
 Signature = tuple[Place, tuple[tuple[str, int], ...], int]
 
+#: seconds that a job without a time limit is taken to last
+YEAR = 365 * 86400
 #: what the core counts by itself for a place
 _COUNTED = {"cpu": "cpus", "mem": "mem", "node": "nodes", "gres/gpu": "gpus", "billing": "bill"}
+
+
+class Lack(NamedTuple):
+    """A limit that is in a job's way."""
+
+    limit: Limit
+    #: what the job would add, and what is in use; minutes where these are limited
+    want: int
+    have: int
+    #: however little is in use
+    never: bool
 
 
 class Keeper:
@@ -47,6 +60,9 @@ class Keeper:
         #: associations or QOS have
         self.outdated = False
         self._known: dict[Place, Limits] = {}
+        #: whether there are limits on minutes used at all, and when jobs are looked at for them
+        self.minutes = False
+        self.look_at = 0.0
 
     # ---- what is in force -------------------------------------------------------------------
 
@@ -218,6 +234,50 @@ class Keeper:
             past = ended.wall if name == WALL else ended.tres.get(name, 0.0)
         return int(past + self.tally.of(scope).spent(name, now))
 
+    def lacks(self, job: Job, partition: str, now: int) -> list[Lack]:
+        """The limits that keep a job from starting in a partition now, in Slurm's order. Cost: its
+        limits."""
+        if not self.on:
+            return []
+        limits = self.of(self.place(job, partition))
+        asked = self.asked(job, partition)
+        found = []
+        for limit in limits.rules:
+            draw = self._draw(limit, limits, asked, job.time_limit)
+            if draw is None:
+                continue
+            _, what, name = limit.pool
+            used = 0 if draw.fixed else self.used(limit.pool, now)[0]
+            want = draw.amount
+            if draw.timed:
+                want = int(want * (job.time_limit or YEAR) * draw.factor)
+            if draw.what == "hosts" or want + used <= draw.limit:
+                continue
+            minutes = what in ("run", "mins", "wall", "jobmins")
+            if what == "jobwall":
+                want = job.time_limit // 60
+            elif what in EACH:
+                want = asked.get(name, 0)
+                want = want * (job.time_limit or YEAR) // 60 if what == "jobmins" else want
+            elif minutes:
+                want = -(-want // 60)
+            have = used // 60 if minutes and not draw.fixed else used
+            never = what in EACH or want > limit.value
+            found.append(Lack(limit, want, have, never))
+        return found
+
+    def spent(self, job: Job, now: int) -> Limit | None:
+        """The limit on minutes that a running job's group has used up; None: none has."""
+        for limit in self.limits_of(job).rules:
+            if limit.pool[1] in ("mins", "wall"):
+                if self.used(limit.pool, now)[0] >= limit.value * 60:
+                    return limit
+        return None
+
+    def holders(self, scope: Scope) -> list[Job]:
+        """Running jobs that count for a scope. Cost: all jobs that have not ended."""
+        return [self._led.jobs[job_id] for job_id in self.tally.holders(scope)]
+
     # ---- the tally ----------------------------------------------------------------------------
 
     def part_of(self, job: Job) -> Part | None:
@@ -228,7 +288,7 @@ class Keeper:
         if job.state == JobState.PENDING:
             tasks = len(TaskSet.parse(job.array_pending)) if job.array_pending else 1
             return Part(scopes, tasks)
-        still = job.state == JobState.SUSPENDED
+        still, now = job.state == JobState.SUSPENDED, int(self._led.meta.last_now)
         qos = self._led.book.qos.get(job.spec.qos)
         limit = job.time_limit
         counts = tres.allocated(job)
@@ -239,7 +299,7 @@ class Keeper:
             True,
             counts,
             tuple(part.node for part in job.alloc),
-            end=job.end_time if limit and not still else 0,
+            end=job.end_time if limit and not still and job.end_time > now else 0,
             left=max(0, limit - job.pre_suspend_s) if still and limit else 0,
             since=0 if still else job.start_time + suspended_s(job),
             ran=job.pre_suspend_s if still else 0,
@@ -255,10 +315,14 @@ class Keeper:
             self.outdated = False
             self._known.clear()
             self.touched.update(jobs)
+            book = self._led.book
+            groups: list[Assoc | Qos] = [*book.assocs.values(), *book.qos.values()]
+            self.minutes = any(one.grp_tres_mins or one.grp_wall is not None for one in groups)
         for job_id in self.touched:
             job = jobs.get(job_id)
             self.tally.set(job_id, self.part_of(job) if job is not None else None)
         self.touched.clear()
+        self.tally.advance(int(self._led.meta.last_now))
         for scope in self.tally.changed:
             cluster.holdings_changed(scope)
         self.tally.changed.clear()

@@ -31,7 +31,7 @@ class Cause(msgspec.Struct):
     """One thing that keeps the job waiting; the first of a list is what the reason word says."""
 
     #: hold, dependency, begin, requeue, array_limit, licenses, partition_state, time_limit, size,
-    #: account, qos, component, together, resources, reservation,
+    #: limit (of an association or QOS), account, qos, component, together, resources, reservation,
     #: maintenance, reservation_begin, nodes, never, priority, not_tested, new, settling;
     #: others may come
     kind: str
@@ -50,6 +50,12 @@ class Cause(msgspec.Struct):
     jobs: list[JobRef] = []
     #: the reservation in which it would start; "" in none
     reservation: str = ""
+    #: of a limit: what it counts ("gres/gpu", "jobs", "wall", ...), in "minutes" or "" counts, for
+    #: "each" job, node or for "all" together, and whose it is ("account lab")
+    what: str = ""
+    unit: str = ""
+    scope: str = ""
+    whose: str = ""
 
 
 class Away(msgspec.Struct):

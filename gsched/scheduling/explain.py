@@ -16,6 +16,7 @@ from gsched import access, dependency, licenses
 from gsched.hostlist import compress, expand
 from gsched.model import Dep, Hold, Job, JobState, Node, NodeFlag
 from gsched.model.why import Ahead, Away, Cause, JobRef, Lack, Place, Start, Why
+from gsched.scheduling import limited
 from gsched.scheduling.passes import max_test
 from gsched.scheduling.suggest import suggest
 
@@ -186,7 +187,7 @@ def _word(led: Ledger, job: Job, cause: Cause) -> str:
         return "DependencyNeverSatisfied" if cause.never else "Dependency"
     if cause.kind == "nodes" and cause.detail:
         return f"ReqNodeNotAvail, UnavailableNodes:{cause.detail}"
-    if cause.kind in ("bar", "component"):
+    if cause.kind in ("bar", "component", "limit"):
         return cause.detail or "None"
     if cause.partition and cause.kind in _BARS.values():
         return led.cluster.what_if.barred(_free(job), cause.partition)
@@ -212,6 +213,7 @@ def _outside(led: Ledger, job: Job, asked: Asked) -> Iterator[Cause]:
         yield Cause(kind, until=job.spec.begin)
     if job.spec.licenses:
         yield from _licenses(led, job, asked)
+    yield from _limits(led, job, asked)
     if job.array_job_id and job.array_throttle:
         running = led.array_running.get(job.array_job_id, 0)
         if running >= job.array_throttle:
@@ -288,6 +290,15 @@ def _array_limit(led: Ledger, job: Job, running: int, asked: Asked) -> Cause:
         until=ends[too_many] if too_many < len(ends) else 0,
         jobs=[_ref(one, asked) for one in busy[:MOST_JOBS]],
     )
+
+
+def _limits(led: Ledger, job: Job, asked: Asked) -> Iterator[Cause]:
+    for cause, holders in limited.causes(led, job, asked.now):
+        for one, held in holders[:MOST_JOBS]:
+            ref = _ref(one, asked)
+            ref.detail = held
+            cause.jobs.append(ref)
+        yield cause
 
 
 def _licenses(led: Ledger, job: Job, asked: Asked) -> Iterator[Cause]:

@@ -80,6 +80,8 @@ class _Search:
             self.tried += 1
             if self.led.cluster.what_if.barred(job, name):
                 continue
+            if self.led.limits.lacks(job, name, self.now):
+                continue
             nodes = self.led.cluster.what_if.nodes_for(
                 one.shape,
                 name,

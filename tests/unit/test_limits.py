@@ -489,6 +489,29 @@ def test_minutes_in_a_safe_way() -> None:
         assert run(made, *jobs) == ["R", "R", "R", third]
 
 
+@pytest.mark.parametrize(
+    ("change", "seconds"), [({"grp_tres_mins": {"cpu": 8}}, 60), ({"grp_wall": 2}, 120)]
+)
+def test_a_group_that_has_used_its_minutes_loses_its_jobs(
+    change: dict[str, Any], seconds: int
+) -> None:
+    """Eight CPUs use eight CPU minutes in one minute: a real Slurm ends the job as if its time
+    limit had come. With "safe" it would not have started."""
+    made = bench(conf=CONF.replace("SlurmdTimeout=60", "SlurmdTimeout=0"))
+    assoc(made, 10, **change)
+    answer, other = submit(made, ntasks=8, time_limit=3600), submit(made, "ben", ntasks=8)
+    assert run(made, answer, other) == ["R", "R"]
+    assert isinstance(answer, Done) and isinstance(other, Done)
+    job = made.led.jobs[answer.value]
+    made.now += seconds - 1
+    made.tick()
+    assert job.state == JobState.RUNNING
+    made.now += 11
+    made.tick()
+    assert (job.state, job.reason) == (JobState.TIMEOUT, "TimeLimit")
+    assert made.led.jobs[other.value].state == JobState.RUNNING
+
+
 def test_who_is_under_a_limit_delays_nobody() -> None:
     """It is at the head of the queue, wants the whole cluster, and makes no reservation."""
     made = bench()
