@@ -36,15 +36,23 @@ def utilization(settings: Settings, words: Sequence[str], streams: Streams, read
     rows = {row.tres: row for row in found.rows if isinstance(row, ClusterRow)}
     names = chosen_tres(settings, rows, ["cpu"])
     # How much of the time nodes were in use says nothing where jobs share them.
-    names = [name for name in names if name in rows and name not in ("energy", "node")]
+    names = [name for name in names if name != "node"]
+    if rows:
+        nothing = (0, 0, 0, 0, 0, 0, 0, 0)
+        rows |= {name: ClusterRow(name, *nothing) for name in names if name not in rows}
+    length = wanted.end - wanted.start
     cluster = cluster_of(reader)
     wide = settings.unit.percent and settings.unit.seconds > 0
 
     def spent(name: str, header: str, small: int = 8, large: int = 17) -> Column[ClusterRow]:
         def read(row: ClusterRow) -> str:
-            return amount(settings, getattr(row, name), row.reported)
+            # What is reported is compared with all that there could have been.
+            total = row.count * length if name == "reported" else row.reported
+            return amount(settings, getattr(row, name), total)
 
-        return Column(header, large if wide else small, read)
+        most = max((getattr(rows[each], name) for each in names if each in rows), default=0)
+        more = max(len(str(most)) - 8, 0)
+        return Column(header, (large if wide else small) + more, read)
 
     columns: list[Column[ClusterRow]] = [
         spent("allocated", "Allocated"),
@@ -71,7 +79,7 @@ def utilization(settings: Settings, words: Sequence[str], streams: Streams, read
         f"Cluster Utilization {spans(wanted, seconds=False)}",
         usage_words(settings, bool(settings.tres)),
     ]
-    lines = (rows[name] for name in names)
+    lines = (rows[name] for name in names if name in rows)
     chosen = in_slurms_words(wanted.format, asked)
     return report(settings, title, columns, default, chosen, lines, streams)
 
@@ -253,7 +261,7 @@ def top_usage(settings: Settings, words: Sequence[str], streams: Streams, reader
         accounts: dict[str, set[str]] = {}
         for row in _usage(found):
             accounts.setdefault(row.user, set()).add(row.account)
-        together = {user: ",".join(sorted(names)) for user, names in accounts.items()}
+        together = {user: ", ".join(sorted(names)) for user, names in accounts.items()}
         lines = _ranked(settings, found, lambda row: (row.user, together[row.user], ""))
     else:
         lines = _ranked(settings, found, lambda row: (row.user, row.account, ""))
@@ -298,7 +306,7 @@ def _usage_report(
     wanted: Conditions,
     title: str,
     order: str,
-    lines: Iterable[Line],
+    lines: Sequence[Line],
     streams: Streams,
     reader: Reader,
     *,
@@ -307,6 +315,7 @@ def _usage_report(
 ) -> int:
     cluster = cluster_of(reader)
     people: dict[str, str] = {}
+    most = max((line.seconds for line in lines), default=0)
     wide = settings.unit.percent and settings.unit.seconds > 0
 
     def proper(line: Line) -> str:
@@ -320,12 +329,16 @@ def _usage_report(
     columns: list[Column[Line]] = [
         Column("Account", -20 if tree else 15, account),
         Column("Cluster", 9, lambda line: cluster),
-        Column("Energy", 8, lambda line: "0"),
+        Column("Energy", 18 if wide else 8, lambda line: amount(settings, 0, 0)),
         Column("Login", 9, lambda line: line.user),
         Column("Proper Name", 15, proper),
         Column("TRES Count", 10, lambda line: ""),
         Column("TRES Name", 14, lambda line: line.tres),
-        Column("Used", 18 if wide else 8, lambda line: amount(settings, line.seconds, line.total)),
+        Column(
+            "Used",
+            (18 if wide else 8) + max(len(str(most)) - 8, 0),
+            lambda line: amount(settings, line.seconds, line.total),
+        ),
         Column("WCKey", 15, lambda line: line.wckey),
     ]
     default = order + (

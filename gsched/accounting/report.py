@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -140,6 +140,8 @@ class Report:
             for (what, name, hour), seconds in of_job(calendar, row, self._live.now).items():
                 if what == What.ALLOC and begin <= hour < end:
                     _grow(mine, name, seconds)
+        for owner, name, seconds in self._idle_reserved(begin, end):
+            _grow(found[owner], name, seconds)
         only = query.only
         return [
             UsageRow(account, user, wckey, assoc, has)
@@ -149,6 +151,39 @@ class Report:
             and _among(user, only.get("users"))
             and _among(wckey, only.get("wckeys"))
         ]
+
+    def _idle_reserved(self, begin: int, end: int) -> Iterator[tuple[sql_usage.Owner, str, int]]:
+        """(owner, TRES, seconds) of what reservations kept and no job used: as in Slurm it is
+        charged, in equal parts, to the associations that may use them."""
+        column = schema.reservations.c
+        question = sa.select(schema.reservations).where(
+            column.state_uuid.in_(self._states), column.begin < end
+        )
+        rows = [dict(row) for row in self._connection.execute(question).mappings()]
+        assocs: list[sql_usage.Owner] | None = None
+        for row in rows:
+            until = row["planned_end"] if row["open"] else row["end_time"]
+            first, last = max(row["begin"], begin), min(until, end, self._live.now)
+            if last <= first or reserved_as(row["flags"]) != What.RESERVED:
+                continue
+            if assocs is None:
+                assocs = self._assocs()
+            mine = allowed(row["assocs"], assocs)
+            has = dict(counts(row["tres"]))
+            used = self._used_in(row["name"], first, last, has)
+            for name, count in has.items():
+                idle = max(count * (last - first) - used.get(name, 0), 0)
+                for place, owner in enumerate(mine):
+                    # The rest of the division goes to the first ones.
+                    yield owner, name, idle // len(mine) + (place < idle % len(mine))
+
+    def _assocs(self) -> list[sql_usage.Owner]:
+        column = schema.policies.c
+        question = sa.select(column.name, column.account, column.user_name).where(
+            column.state_uuid.in_(self._states), column.kind == "assoc", column.deleted == 0
+        )
+        found = self._connection.execute(question)
+        return sorted((int(number), account, user, "") for number, account, user in found)
 
     def _window(self) -> tuple[int, int]:
         """The whole hours that the question means; none that is yet to come."""
@@ -408,6 +443,17 @@ class Report:
             for row in self._connection.execute(question)
             if (row[0], row[1]) not in known
         ]
+
+
+def allowed(text: str, assocs: Sequence[sql_usage.Owner]) -> list[sql_usage.Owner]:
+    """The associations that a reservation is for: those of its users (in its accounts, where it
+    names both), else its accounts' own."""
+    words = [word for word in text.split(",") if word and not word.startswith(("-", "user:-"))]
+    users = {word.removeprefix("user:") for word in words if word.startswith("user:")}
+    accounts = {word for word in words if not word.startswith("user:")}
+    if users:
+        return [one for one in assocs if one[2] in users and (not accounts or one[1] in accounts)]
+    return [one for one in assocs if not one[2] and one[1] in accounts]
 
 
 def divide(reported: int, spent: dict[What, int]) -> dict[str, int]:

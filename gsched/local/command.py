@@ -47,6 +47,7 @@ class Commands(click.Group):
     """The commands here, and those that lie elsewhere and are imported when asked for."""
 
     ELSEWHERE = {
+        "bill": "gsched_cli.bill:bill",
         "sim": "gsched.simulate.sim_command:sim",
         "why": "gsched_cli.why:why",
         "yardstick": "gsched.simulate.command:yardstick",

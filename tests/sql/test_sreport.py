@@ -58,11 +58,13 @@ def job(number: int, account: str, start: str, end: str, cpus: int, gpus: int = 
         partition_name="gpu",
         state="COMPLETED",
         submit=first,
+        eligible=first - 1,
         start=first,
         end_time=last,
         elapsed_s=last - first,
         alloc_tres=text,
-        req_tres=text,
+        # Slurm counts waiting for CPUs only; here it is counted for GPUs too (compatibility.md).
+        req_tres=f"cpu={cpus}",
         alloc_cpus=cpus,
         nodes="node1" if account == "prod" else "node2",
     )
@@ -105,7 +107,7 @@ def reader(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlReader]:
         "course", at("08:14:48"), at("08:44:48"), ("SPEC_NODES",), nodes, users=("root",)
     )
     facts = [
-        (1, Told(at("07:50:00"), ClusterSize("node[1-4]", SIZE, [], True))),
+        (1, Told(at("08:07:48"), ClusterSize("node[1-4]", SIZE, [], True))),
         (2, Told(at("08:13:48"), Reserved(course, False, {"cpu": 16}))),
         (3, job(4, "prod", "08:13:49", "08:20:29", 16, 4)),
         *((n + 3, job(n, "research", "08:13:49", "08:23:49", 4)) for n in (1, 2, 3)),
