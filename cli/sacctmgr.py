@@ -234,7 +234,9 @@ def _list(session: _Session, words: list[str]) -> int:
     else:
         from gsched_cli import sacctmgr_facts
 
-        return sacctmgr_facts.listing(session.reader, session.streams, state, kind, said)
+        return sacctmgr_facts.listing(
+            session.reader, session.streams, state, kind, said, session.env
+        )
     return 0
 
 

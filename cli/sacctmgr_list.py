@@ -116,6 +116,8 @@ def associations(state: State, said: Said) -> list[AssocRow]:
         if said.on("onlydefaults"):
             if not assoc.user or state.book.default_account(assoc.user) != assoc.account:
                 continue
+            if assoc.partition and state.book.exact(assoc.account, assoc.user) is not None:
+                continue
         found.append(_row(state, said, assoc, depth))
     return found
 

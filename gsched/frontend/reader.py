@@ -14,7 +14,9 @@ import msgspec
 from gsched.errors import message
 from gsched.frontend.accounting import Live, gather
 from gsched.frontend.changes import Changes, only
-from gsched.model import Job, JobState, StartEstimates
+from gsched.frontend.names import Names
+from gsched.model import Job, JobState, PolicyRecord, StartEstimates
+from gsched.policy import privacy
 from gsched.store import (
     Snapshot,
     StoreError,
@@ -205,14 +207,24 @@ class Mirror:
         return set().union(*(self.by_uid.get(uid, ()) for uid in uids))
 
 
+_policy_decoder: msgspec.msgpack.Decoder[PolicyRecord] = msgspec.msgpack.Decoder(PolicyRecord)
+
+
 class Reads:
     """Answers reads; one per worker. Values of the store are never changed here."""
 
     def __init__(
-        self, state_dir: str, cluster_name: str, admins: frozenset[int], *, private: bool = False
+        self,
+        state_dir: str,
+        cluster_name: str,
+        admins: frozenset[int],
+        *,
+        private: bool = False,
+        private_policy: frozenset[str] = frozenset(),
     ) -> None:
         """`admins` may read every job's script and environment; `private`: nobody but them sees
-        the jobs of others (PrivateData=jobs)."""
+        the jobs of others (PrivateData=jobs); `private_policy`: the same for accounts and users
+        (gsched.policy.privacy)."""
         self._main = StoreReader(state_dir)
         self._view = ViewReader(state_dir)
         #: start estimates as they are stored, and unpacked
@@ -220,6 +232,8 @@ class Reads:
         self._cluster_name = cluster_name
         self._admins = admins
         self._private = private
+        self._private_policy = private_policy
+        self._names = Names()
         self._mirror = Mirror()
         self._opened = 0
 
@@ -261,7 +275,7 @@ class Reads:
                 if isinstance(query, PartitionQuery):
                     return self._partitions(query, main)
                 if isinstance(query, PolicyQuery):
-                    return self._policy(query, main)
+                    return self._policy(query, uid, main)
                 if isinstance(query, StepQuery):
                     return self._steps(query, main)
                 if isinstance(query, BlobQuery):
@@ -395,14 +409,22 @@ class Reads:
         changes = [msgspec.Raw(value) for _, value in main.scan("partition")]
         return _encoder.encode(_PartitionRows(version, changes))
 
-    def _policy(self, query: PolicyQuery, main: Snapshot) -> bytes:
+    def _policy(self, query: PolicyQuery, uid: int, main: Snapshot) -> bytes:
         version = main.version
         if version < query.min_version:
             raise Behind
-        records = [msgspec.Raw(value) for _, value in main.scan("policy")]
         used = {}
         if query.used:
             used = {bytes(key).hex(): msgspec.Raw(value) for key, value in main.scan("used")}
+        if self._private_policy and uid not in self._admins:
+            whole = [_policy_decoder.decode(value) for _, value in main.scan("policy")]
+            user = self._names.of(uid, -1)[0]
+            records = [
+                msgspec.Raw(_encoder.encode(record))
+                for record in privacy.visible(whole, user, self._private_policy)
+            ]
+        else:
+            records = [msgspec.Raw(value) for _, value in main.scan("policy")]
         return _encoder.encode(_PolicyRows(version, records, used))
 
     def _blob(self, query: BlobQuery, uid: int, main: Snapshot) -> Blob | Refused:

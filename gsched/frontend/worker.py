@@ -19,6 +19,7 @@ from gsched.frontend.limits import Accounts, Limits, User
 from gsched.frontend.names import Names
 from gsched.frontend.reader import CONNECT_FAILURE, Behind, Reads
 from gsched.frontend.upstream import Upstream
+from gsched.policy import privacy
 from gsched.store import StoreError
 from gsched.wire.framing import Unframer, frame
 from gsched.wire.identity import Credentials, stream_peer
@@ -568,6 +569,7 @@ def main(argv: list[str]) -> None:
             config.cluster_name,
             admins,
             private=jobs_are_private(config),
+            private_policy=privacy.words(config.private_data),
         ),
         Upstream(control_socket(config.run_dir)),
         Limits.from_parameters(config.slurmctld_parameters),

@@ -46,6 +46,7 @@ def drop(led: Ledger, record: PolicyRecord, out: Outcome) -> None:
 
 def note(led: Ledger, record: PolicyRecord, gone: bool, out: Outcome) -> None:
     """A record that the book has already taken (or dropped) is stored and told."""
+    led.limits.outdated |= isinstance(record, Assoc | Qos)
     tell.policy(led, record, gone=gone)
     out.puts["policy", key_of(record)] = None if gone else record
 

@@ -13,8 +13,9 @@ from typing import NoReturn
 import click
 
 from gsched import SLURM_VERSION, __version__
+from gsched.config import load_config
+from gsched.local import accounts, conf, daemons, files, machine, shapes
 from gsched.local import cluster as clusters
-from gsched.local import conf, daemons, files, machine, shapes
 from gsched.local.cluster import Cluster, LocalError
 from gsched.local.conf import Layout
 
@@ -125,6 +126,8 @@ def up(
         started = clusters.up(
             cluster, timeout, lambda text: click.echo(text, err=True) if verbose else None
         )
+        with cluster.client() as client:
+            first = accounts.begin(load_config(str(cluster.conf), needs=()), client)
     if quiet:
         return
     state = "is up" if started else "was up already"
@@ -133,6 +136,8 @@ def up(
         click.echo("Not enforced here:")
         for remark in remarks:
             click.echo(f"  - {remark}")
+    if first:
+        click.echo(first)
     where = "" if directory is None else f" --dir {shlex.quote(str(layout.dir))}"
     click.echo(f'Let this shell use it:  eval "$(gsched env{where})"')
 

@@ -17,6 +17,7 @@ from gsched.model.policy import Used
 from gsched.wire.messages import Call, Reply
 from gsched.wire.messages import Write as AnyWrite
 from gsched.wire.policy import PolicyQuery, PolicyRows
+from gsched.wire.report import ReportQuery, ReportRows
 from gsched_cli.sacctmgr import run
 
 PEER = CONF + "AccountingStorageTRES=gres/gpu,gres/gpu:h100\nAccountingStorageEnforce=qos\n"
@@ -62,6 +63,10 @@ class LedgerReader(FakeReader):
         uid = 0 if self.user == "root" else 1000
         out = self.bench.apply(Write(Call(request, write, uid, uid, 1, [], self.user)))
         return dict(out.answers)[request]
+
+    def report(self, query: ReportQuery) -> ReportRows:
+        self.reports.append(query)
+        return self.report_rows.get(query.kind, ReportRows([]))
 
     def ask(self, line: str, stdin: str = "") -> tuple[str, str, int]:
         """One command line of sacctmgr, without its name."""

@@ -261,9 +261,7 @@ def test_names_that_mean_nothing() -> None:
 def test_steps() -> None:
     reader = queue()
     alloc = reader.job_list[0].alloc[0]
-    reader.step_list = [
-        Step(190, 0, 0, "train", nodes=[StepNode(alloc, [0])])
-    ]
+    reader.step_list = [Step(190, 0, 0, "train", nodes=[StepNode(alloc, [0])])]
     found = loaded(scontrol, "show", "step", "190", "--json", reader=reader)["steps"]
     assert [(step["step"]["id"], step["name"]) for step in found] == [
         ("190.batch", "batch"),

@@ -402,3 +402,21 @@ def test_what_jobs_use_is_kept_and_what_they_lose_is_told() -> None:
     assert waiting.reason == ""
     made.schedule()
     assert waiting.alloc
+
+
+def test_changed_limits_act_at_once() -> None:
+    made = Bench("AccountingStorageEnforce=limits\n" + CONF)
+    ok(ask(made, add("account", "physics"), add("user", "user", ACCOUNT="physics")))
+    ok(ask(made, op("modify", "account", "physics", grpjobs="1")))
+    first, second = made.job(), made.job()
+    made.schedule()
+    assert first.alloc
+    assert not second.alloc
+    assert made.verdict(second) == "AssocGrpJobsLimit"
+    ok(ask(made, op("modify", "account", "physics", grpjobs="2"), dry=True))
+    made.schedule()
+    assert not second.alloc
+    assert "Nothing modified" in no(ask(made, op("modify", "account", "x", grpjobs="9")))
+    ok(ask(made, op("modify", "account", "physics", grpjobs="2")))
+    made.schedule()
+    assert second.alloc

@@ -9,6 +9,11 @@ from collections.abc import Iterator
 import pytest
 from unit.policy_support import LedgerReader, peer
 
+from gsched.wire.report import EventRow, ReportRows, ResvRow, RunawayRow, TransactionRow
+
+#: 2026-11-29T13:47:42 UTC
+T0 = 1795960062
+
 
 @pytest.fixture(autouse=True)
 def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -84,9 +89,8 @@ def test_golden_changes() -> None:
 
 def test_guarantees_are_an_extension() -> None:
     made = peer()
-    made.do(
-        "-i modify account prod set grptresguarantee=gres/gpu=8,gres/gpu:h100=4 guaranteeunit=n"
-    )
+    guarantee = "grptresguarantee=gres/gpu=8,gres/gpu:h100=4"
+    made.do(f"-i modify account prod set {guarantee} guaranteeunit=node")
     made.do("-i modify account prod set grptresborrow=gres/gpu=16 grptreslend=gres/gpu=2")
     assert made.do(
         "-P list assoc account=prod user='' "
@@ -155,3 +159,62 @@ def test_problems() -> None:
     assert made.do("-n -P list problem") == (
         "peer|chem||Account has no users\npeer|physics|no-such-user-here|User does not have a uid\n"
     )
+
+
+def test_events_transactions_and_reservations() -> None:
+    made = peer()
+    made.clock = T0
+    made.report_rows["events"] = ReportRows(
+        [
+            EventRow("", T0 - 90000, 0, "", "", -1, "node[1-4]", "cpu=64"),
+            EventRow("node2", T0 - 60, 0, "DRAINED", "broken", 0, "", "cpu=16"),
+            EventRow("node3", T0 - 600, T0 - 300, "DOWN*", "no answer", 0, "", "cpu=16"),
+        ]
+    )
+    # As a real Slurm wrote the first two.
+    assert made.do("-P list events format=cluster,nodename,state,reason,user,end") == (
+        "Cluster|NodeName|State|Reason|User|TimeEnd\n"
+        "peer|||Cluster Registered TRES||Unknown\n"
+        "peer|node2|DRAINED|broken|root(0)|Unknown\n"
+        "peer|node3|DOWN*|no answer|root(0)|2026-11-29T13:42:42\n"
+    )
+    assert made.do("-n -P list events condflags=open states=drained format=nodename") == "node2\n"
+    # From midnight of yesterday on, or all.
+    assert made.reports[0].start == 1795910400 - 86400
+    made.do("list events all_time nodes=node[2-3]")
+    assert made.reports[-1].start == 0
+    assert made.reports[-1].only == {"nodes": ["node2", "node3"]}
+    assert made.do("list events").splitlines()[0] == (
+        "   Cluster NodeName                  TimeStart             TimeEnd  State "
+        "                        Reason       User "
+    )
+    made.report_rows["transactions"] = ReportRows(
+        [TransactionRow(T0, "root", "Add QOS", "low", "description='low'")]
+    )
+    assert made.do("list transactions actor=root") == (
+        "               Time               Action      Actor                Where                 "
+        "Info \n"
+        "------------------- -------------------- ---------- -------------------- "
+        "-------------------- \n"
+        "2026-11-29T13:47:42              Add QOS       root                  low    "
+        "description='low' \n"
+    )
+    made.report_rows["reservations"] = ReportRows(
+        [
+            ResvRow(
+                *("course", 7, T0 - 3600, T0 + 3600, "", "node1", "", {"cpu": 16, "node": 1}),
+                {"cpu": 16 * 600},
+            )
+        ]
+    )
+    assert made.do("-n -P list reservation format=name,id,tres,unusedwall") == (
+        "course|7|cpu=16,node=1|3000.000000\n"
+    )
+    made.report_rows["runaway"] = ReportRows(
+        [RunawayRow(9, 0, "lost", "gpu", "prod", "bob", "RUNNING", T0, T0, 0)]
+    )
+    assert made.do("-n -P list runaway") == (
+        "9|lost|gpu|peer|RUNNING|2026-11-29T13:47:42|Unknown\n"
+    )
+    made.report_rows["events"] = ReportRows([], warning="the database cannot be reached")
+    assert made.ask("-n list events")[1] == "sacctmgr: error: the database cannot be reached\n"

@@ -22,7 +22,6 @@ DIFFERENT = {
     "-P list cluster format=cluster,nodecount,clusternodes,flags,tres,classification": (
         "no cluster of gsched has the flag MultipleSlurmd"
     ),
-    "list reservation": "what was reserved is asked of the database",
     "-i modify user games set maxjobs=5": "the rule is named instead of 'Nothing modified'",
     "-i modify account team set defaultqos=slow": "what is refused does not exit with 0",
     "-i modify user kim set qos-=fast": "the same",
@@ -60,13 +59,11 @@ def test_answers_as_slurm(theme: str) -> None:
         line = command.line.removeprefix("sacctmgr").strip()
         reader.user = command.user
         reader.uid = 0 if command.user == "root" else 1000
-        if (
-            not command.line.startswith("sacctmgr")
-            or "; " in line
-            or " | " in line
-            or ".cfg" in line
-        ):
+        if not command.line.startswith("sacctmgr") or " | " in line or ".cfg" in line:
             # Other commands, and files of the machine where it was recorded.
+            continue
+        if "; " in line:
+            reader.ask(line.partition("; ")[0])
             continue
         out, err, code = reader.ask(line, command.stdin)
         if line in DIFFERENT or command.stdin.startswith(_ANOTHER_WAY):
