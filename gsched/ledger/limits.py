@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from gsched import tres
 from gsched.cluster.limits import MOST, NO_BILL, Bill, Chain, Draw
 from gsched.errors import message
+from gsched.ledger import quotas
 from gsched.ledger.suspend import suspended_s
 from gsched.model import Job, JobSpec, JobState, Shape
-from gsched.model.policy import Assoc, Qos, Tres
+from gsched.model.policy import ROOT_ID, Assoc, Qos, Tres
 from gsched.policy import limits as rules
 from gsched.policy.enforce import enforced
 from gsched.policy.limits import EACH, Limit, Limits, Pool, Scope, Under
@@ -90,7 +91,11 @@ class Keeper:
         found = self._known.get(place)
         if found is None:
             found = rules.of(
-                self._led.book, self.under(place), safe=self.safe, percent=self._percent
+                self._led.book,
+                self.under(place),
+                safe=self.safe,
+                percent=self._percent,
+                capacity=self._capacity(self._led.config.nodes),
             )
             self._known[place] = found
         return found
@@ -103,10 +108,15 @@ class Keeper:
         """Flag Relative: percentages of what the cluster has, or the partition whose QOS it is."""
         config = self._led.config
         names = [part.nodes for part in config.partitions.values() if part.qos.lower() == qos.name]
-        nodes = set(names[0]) if names else set(config.nodes)
+        have = self._capacity(names[0] if names else config.nodes)
+        return {name: have.get(name, 0) * count // 100 for name, count in counts.items()}
+
+    def _capacity(self, names: Iterable[str]) -> Tres:
+        """What these nodes have together, as they are configured."""
+        nodes = set(names)
         have: Tres = {"node": len(nodes)}
         for name in nodes:
-            conf = config.nodes[name]
+            conf = self._led.config.nodes[name]
             for what, count in (
                 ("cpu", conf.cpus),
                 ("mem", conf.real_memory),
@@ -115,7 +125,7 @@ class Keeper:
             ):
                 have[what] = have.get(what, 0) + count
         have["billing"] = have.get("cpu", 0)
-        return {name: have.get(name, 0) * count // 100 for name, count in counts.items()}
+        return have
 
     # ---- for the passes: cluster.limits.Source ------------------------------------------------
 
@@ -200,7 +210,7 @@ class Keeper:
         return (mode, *own.values(), sum(gres), max(gres, default=0.0), rest)  # type: ignore
 
     def moves(self, pool: Pool) -> bool:
-        return pool[1] in ("run", "mins", "wall")
+        return pool[1] in ("run", "mins", "wall", "kept")
 
     def word(self, pool: Pool) -> str:
         scope, what, name = pool
@@ -209,6 +219,8 @@ class Keeper:
     def used(self, pool: Pool, now: int) -> tuple[int, Mapping[str, int] | None]:
         """How much of a pool is in use (seconds where it is minutes that are limited)."""
         scope, what, name = pool
+        if what == "kept":
+            return self._kept(str(scope[1]), name), None
         one = self.tally.of(scope)
         if what in ("jobs", "maxjobs"):
             return one.jobs, None
@@ -224,6 +236,12 @@ class Keeper:
         if name == "node":
             return len(one.nodes), one.nodes
         return one.tres[name], None
+
+    def _kept(self, lender: str, name: str) -> int:
+        """What all jobs hold, and what is kept from those below a lender ("": below none)."""
+        stands = quotas.standing(self._led)
+        held = self.tally.of(("assoc", ROOT_ID, "")).tres[name]
+        return held + (stands.kept_from(lender, name) if stands is not None else 0)
 
     def _past(self, scope: Scope, name: str, now: int) -> int:
         """Seconds used so far, by jobs that have ended and by those that run."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gsched.model.policy import Assoc, Qos, Tres
+from gsched.policy import quota
 from gsched.policy.book import Book
 from gsched.tres import order
 
@@ -20,7 +21,8 @@ Scope = tuple[str, int | str, str]
 #: what is counted there: (scope, what, name of a TRES or ""). `what` is one of
 #: "jobs" running, "maxjobs" the same for MaxJobs, "submit" and "maxsubmit" running or waiting,
 #: "tres" held, "run" TRES-seconds that running jobs may still use, "mins" TRES-seconds used,
-#: "wall" seconds of running time used
+#: "wall" seconds of running time used; "borrow" what an account holds, its guarantee included, and
+#: "kept" what the cluster's jobs hold and what others' guarantees keep, both gsched's own
 Pool = tuple[Scope, str, str]
 
 #: kinds of limits for each job by itself: TRES of the job, of a node, TRES-minutes, wall time, at
@@ -84,6 +86,8 @@ def _kind(tres: str) -> str:
 
 def word(what: str, scope: str, tres: str = "") -> str:
     """Slurm's reason word for a limit. Its names are not of one mould."""
+    if what in ("borrow", "kept"):
+        return quota.BORROW if what == "borrow" else quota.KEPT
     qos = scope != "assoc"
     who = "QOS" if qos else "Assoc"
     kind = _kind(tres) if tres else ""
@@ -185,9 +189,11 @@ def of(
     *,
     safe: bool = False,
     percent: Callable[[Qos, Tres], Tres] | None = None,
+    capacity: Mapping[str, int] | None = None,
 ) -> Limits:
     """The limits of a job that stands there. `percent` makes counts of the percentages of a QOS
-    with the flag Relative. Cost: a few us for each level of the tree."""
+    with the flag Relative; `capacity` is what the cluster has of each TRES. Cost: a few us for each
+    level of the tree."""
     found = _Found(book)
     limits = found.limits
     qoses = [qos for qos in (under.part_qos, under.qos) if qos is not None]
@@ -201,6 +207,7 @@ def of(
     chain = book.chain(under.assoc) if under.assoc is not None else []
     for number, assoc in enumerate(chain):
         _of_assoc(found, assoc, number == 0, factor)
+    _of_quotas(found, chain, capacity)
     scopes: list[Scope] = []
     for qos in qoses:
         scopes.append(("qos", qos.name, ""))
@@ -225,7 +232,7 @@ def of(
 
 
 #: limits that Slurm looks at only once it knows where a job would run; the others go before them
-_BY_PLACE = frozenset({"tres", "run", "job", "node", "jobmins", "min"})
+_BY_PLACE = frozenset({"tres", "run", "job", "node", "jobmins", "min", "borrow", "kept"})
 
 
 def _of_qos(
@@ -302,6 +309,29 @@ def _of_assoc(found: _Found, assoc: Assoc, first: bool, factor: float | None) ->
         ("node", "node", whole.max_tres_per_node),
     ):
         list(found.each(rules, kind, scope, what, values))
+
+
+def _of_quotas(found: _Found, chain: list[Assoc], capacity: Mapping[str, int] | None) -> None:
+    """Bounds on borrowing, of every account on the way up; and what others do not lend."""
+    book, limits = found.book, found.limits
+    for assoc in chain:
+        for name, most in sorted(assoc.borrow.items()) if assoc.is_account else ():
+            value = quota.promised(book, assoc, name) + most
+            scope: Scope = ("assoc", assoc.id, "")
+            who = whose(book, scope)
+            limits.rules.append(Limit((scope, "borrow", name), value, quota.BORROW, who))
+    if not chain:
+        return
+    for name in quota.names(book):
+        known = quota.lenders(book, name)
+        mine = quota.lender(book, chain[0].account, name) if known else ""
+        for one in ("", *known) if known else ():
+            pool: Pool = (("lend", one, ""), "kept", name)
+            if one == mine:
+                value = (capacity or {}).get(name, 0)
+                limits.rules.append(Limit(pool, value, quota.KEPT, "what others do not lend"))
+            else:
+                limits.also.append(pool)
 
 
 # ---- a job by itself -------------------------------------------------------------------------

@@ -219,18 +219,23 @@ class Quota:
                 left = one.guarantee + one.borrow - one.used
                 if left < least:
                     least, why, whose = left, BORROW, above
-        kept, largest = 0, ("", 0)
-        for above in mine:
+        kept = self.kept_from(lender(self._book, account, name), name)
+        if kept and total - used - kept < least:
+            least, why, whose = total - used - kept, KEPT, ""
+        return max(0, least), why, whose
+
+    def kept_from(self, account: str, name: str) -> int:
+        """How much of a TRES is kept, though idle, from jobs of an account and of those below it
+        that lend nothing themselves; "" from jobs of accounts below no lender. Cost: accounts next
+        to its path."""
+        found = 0
+        for above in self.path(account) if account else ():
             assoc = self._book.account(above)
             for other in self._book.below(assoc.parent) if assoc and assoc.parent else ():
                 if other.is_account and other.account != above:
-                    amount = self.standing[other.account, name].kept
-                    kept += amount
-                    if amount > largest[1]:
-                        largest = other.account, amount
-        if kept and total - used - kept < least:
-            least, why, whose = total - used - kept, KEPT, largest[0]
-        return max(0, least), why, whose
+                    found += self.standing[other.account, name].kept
+        children = self._book.below(account or ROOT)
+        return found + sum(self.standing[c.account, name].kept for c in children if c.is_account)
 
 
 #: why a job waits for a quota: reason words of our own
@@ -255,6 +260,29 @@ def _base(name: str) -> str:
     return name.partition(":")[0]
 
 
+def lenders(book: Book, name: str) -> list[str]:
+    """The accounts that bound how much of a TRES they lend."""
+    return [one.account for one in book.assocs.values() if one.is_account and name in one.lend]
+
+
+def lender(book: Book, account: str, name: str) -> str:
+    """The lowest account on the way up that bounds how much of a TRES it lends; "" none does. All
+    accounts with the same answer have the same kept from them. Cost: depth."""
+    for above in book.lineage(account):
+        assoc = book.account(above)
+        if assoc is not None and name in assoc.lend:
+            return above
+    return ""
+
+
+def promised(book: Book, assoc: Assoc, name: str) -> int:
+    """What an account may use at any time: its guarantee, or what those below it have together."""
+    own = assoc.guarantee.get(name)
+    if own is not None:
+        return own
+    return sum(promised(book, one, name) for one in book.below(assoc.account) if one.is_account)
+
+
 def names(book: Book) -> tuple[str, ...]:
     """The TRES that some account's guarantee names, in order."""
     found = {name for one in book.assocs.values() if one.is_account for name in _named(one)}
@@ -273,26 +301,30 @@ def broken_promise(book: Book, total: Mapping[str, int]) -> str:
             continue
         for name in _named(assoc):
             children = [one for one in book.below(assoc.account) if one.is_account]
-            promised = sum(_promised(book, one, name) for one in children)
+            below = sum(promised(book, one, name) for one in children)
             own = assoc.guarantee.get(name)
-            if own is not None and promised > own:
+            if own is not None and below > own:
                 return (
-                    f"the accounts below {assoc.account} are guaranteed {name}={promised} "
+                    f"the accounts below {assoc.account} are guaranteed {name}={below} "
                     f"together, more than its own {name}={own}"
                 )
     root = next((one for one in book.assocs.values() if one.is_account and not one.parent), None)
     for name in names(book):
-        promised = _promised(book, root, name) if root is not None else 0
-        if promised > total.get(name, 0):
-            return f"{name}={promised} is guaranteed in all, the cluster has {total.get(name, 0)}"
+        in_all = promised(book, root, name) if root is not None else 0
+        if in_all > total.get(name, 0):
+            return f"{name}={in_all} is guaranteed in all, the cluster has {total.get(name, 0)}"
     return ""
 
 
-def _promised(book: Book, assoc: Assoc, name: str) -> int:
-    own = assoc.guarantee.get(name)
-    if own is not None:
-        return own
-    return sum(_promised(book, one, name) for one in book.below(assoc.account) if one.is_account)
-
-
-__all__ = ["BORROW", "KEPT", "Quota", "Standing", "Work", "broken_promise", "names"]
+__all__ = [
+    "BORROW",
+    "KEPT",
+    "Quota",
+    "Standing",
+    "Work",
+    "broken_promise",
+    "lender",
+    "lenders",
+    "names",
+    "promised",
+]

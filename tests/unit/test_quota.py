@@ -108,7 +108,7 @@ def test_bounds_on_borrowing_and_lending() -> None:
     quota = Quota(book, [work(1, "red", 8, 1)])
     assert quota.room("red", GPU, 32, 8) == (2, BORROW, "red")
     # 3 of blue's 8 are never lent.
-    assert quota.room("green", GPU, 16, 8) == (5, KEPT, "blue")
+    assert quota.room("green", GPU, 16, 8) == (5, KEPT, "")
     assert quota.room("blue", GPU, 16, 8) == (8, "", "")
 
 
