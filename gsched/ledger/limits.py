@@ -95,7 +95,7 @@ class Keeper:
                 self.under(place),
                 safe=self.safe,
                 percent=self._percent,
-                capacity=self._capacity(self._led.config.nodes),
+                capacity=self.capacity(self._led.config.nodes),
             )
             self._known[place] = found
         return found
@@ -108,10 +108,10 @@ class Keeper:
         """Flag Relative: percentages of what the cluster has, or the partition whose QOS it is."""
         config = self._led.config
         names = [part.nodes for part in config.partitions.values() if part.qos.lower() == qos.name]
-        have = self._capacity(names[0] if names else config.nodes)
+        have = self.capacity(names[0] if names else config.nodes)
         return {name: have.get(name, 0) * count // 100 for name, count in counts.items()}
 
-    def _capacity(self, names: Iterable[str]) -> Tres:
+    def capacity(self, names: Iterable[str]) -> Tres:
         """What these nodes have together, as they are configured."""
         nodes = set(names)
         have: Tres = {"node": len(nodes)}

@@ -101,6 +101,18 @@ def test_guarantees_are_an_extension() -> None:
     ]
 
 
+def test_a_guarantee_that_cannot_be_kept_is_refused() -> None:
+    """32 GPUs in all."""
+    made = peer()
+    made.do("-i modify account prod set grptresguarantee=gres/gpu=20")
+    out, err, code = made.ask("-i modify account research set grptresguarantee=gres/gpu=13")
+    assert code == 1
+    assert "gres/gpu=33 is guaranteed in all, the cluster has 32" in out + err
+    made.do("-i modify account research set grptresguarantee=gres/gpu=12")
+    out, err, code = made.ask("-i modify account root set grptresguarantee=gres/gpu=30")
+    assert code == 1 and "more than its own" in out + err
+
+
 def test_json() -> None:
     made = peer()
     made.do("-i modify account prod set maxjobs=3 grptres=gres/gpu=2")

@@ -12,6 +12,7 @@ from gsched.ledger.manage import coordinators, limits, quality, tree, users
 from gsched.ledger.manage.work import UNCHANGED, No, Work
 from gsched.ledger.outcome import Outcome
 from gsched.model.policy import ROOT
+from gsched.policy import quota
 from gsched.wire.messages import Call, Done, ManagePolicy, PolicyOp, Refused
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def manage(
     records that match and change, and a look at all accounts, users or associations for each
     condition."""
     work = Work(led, call, now, write.load)
+    have = led.limits.capacity(led.config.nodes)
+    before = quota.broken_promise(led.book, have)
     try:
         if len(write.ops) > MOST_OPS:
             raise No(f" Error with request: more than {MOST_OPS} changes at once\n")
@@ -39,6 +42,10 @@ def manage(
             _one(work, op)
         if not work.changed and not work.done and write.ops and not write.load:
             raise No(_EMPTY[write.ops[-1].verb], UNCHANGED)
+        promise = quota.broken_promise(led.book, have)
+        # One that the cluster broke, by becoming smaller, is in nobody's way.
+        if promise and promise != before:
+            raise No(f" Error with request: {promise}\n")
     except No as no:
         work.undo()
         return Refused(call.request_id, str(no), no.code)
