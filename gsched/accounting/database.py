@@ -147,7 +147,7 @@ class Database:
             zone = self.calendar.name
             known = connection.execute(sa.select(table.c.zone).where(mine)).scalar()
             if known is None:
-                row = {"state_uuid": state_uuid, "name": cluster, "zone": zone}
+                row = {"state_uuid": state_uuid, "name": cluster, "zone": zone, "purged": 0}
                 connection.execute(sa.insert(table), row)
             else:
                 connection.execute(sa.update(table).where(mine).values(name=cluster, zone=zone))

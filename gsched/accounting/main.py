@@ -6,7 +6,9 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from gsched.accounting.place import PlaceError, Settings, enabled, settings
@@ -30,7 +32,9 @@ Usage: slurmdbd [OPTIONS]
   -f FILE   use this slurm.conf (slurmdbd.conf is looked for beside it)
   -h        this text
   -v        log more; may be repeated
-  -V        print the version"""
+  -V        print the version
+slurmdbd [-f FILE] archive dump       take out what is too old (PurgeJobAfter ...) now
+slurmdbd [-f FILE] archive load FILE  bring an archived file's rows back"""
 
 
 @dataclass
@@ -40,11 +44,16 @@ class Options:
     conf: str = ""
     foreground: bool = False
     verbose: int = 0
+    #: words after the options
+    words: tuple[str, ...] = ()
 
 
 def parse(argv: list[str]) -> Options:
     """Reads the command line; exits for -h, -V and mistakes (1)."""
     options = Options()
+    if "archive" in argv:
+        place = argv.index("archive")
+        argv, options.words = argv[:place], tuple(argv[place:])
     for name, value in flags("slurmdbd", USAGE, argv, "Df:hn:Rsu:vV"):
         if name == "-D":
             options.foreground = True
@@ -88,13 +97,45 @@ def serve(config: Config, found: Settings, logger: Any) -> None:
     database = Database(found.url)
     reader = StoreReader(config.state_save_location)
     client = Client(config.frontend_socket, slurm_conf=config.path)
-    projector = Projector(config, database, reader, client, logger, sleeper(lambda: ending))
+    projector = Projector(
+        config, database, reader, client, logger, sleeper(lambda: ending), found.keys
+    )
     logger.info(f"slurmdbd of cluster {config.cluster_name} started: {found.shown}")
     projector.run()
     client.close()
     reader.close()
     database.close()
     logger.info("slurmdbd ended", stored=projector.stored)
+
+
+def archive(words: tuple[str, ...], found: Settings) -> str:
+    """`archive dump` and `archive load FILE`; what came of it. Raises ArchiveError, DatabaseDown,
+    DatabaseRefuses."""
+    from gsched.accounting.archive import load, purge
+    from gsched.accounting.database import Database
+
+    database = Database(found.url)
+    try:
+        database.migrate()
+        if words[1:] == ("dump",):
+            gone = purge(database, found.keys, int(time.time()))
+            return ", ".join(f"{n} {kind}" for kind, n in gone.items()) or "nothing is too old"
+        if len(words) == 3 and words[1] == "load":
+            return f"{load(database, Path(words[2]))} rows were missing and are back"
+    finally:
+        database.close()
+    leave(USAGE, 1)
+
+
+def _archive(words: tuple[str, ...], found: Settings) -> NoReturn:
+    from gsched.accounting.archive import ArchiveError
+    from gsched.accounting.database import DatabaseDown, DatabaseRefuses
+
+    try:
+        print(f"slurmdbd: {archive(words, found)}")
+    except (ArchiveError, DatabaseDown, DatabaseRefuses) as error:
+        leave(f"slurmdbd: error: {error}", 1)
+    sys.exit(0)
 
 
 def main() -> NoReturn:
@@ -109,6 +150,8 @@ def main() -> NoReturn:
         become(config.slurm_user)
         os.umask(0o077)
         found = settings(config)
+        if options.words:
+            _archive(options.words, found)
         if not options.foreground:
             into_background()
         base = LEVELS.index(found.debug) if found.debug in LEVELS else LEVELS.index("info")

@@ -7,11 +7,12 @@ told that it may drop it. Whatever dies in between is made up for by asking SQL 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from gsched.accounting.archive import ArchiveError, purge
 from gsched.accounting.database import Database, DatabaseDown, DatabaseRefuses, Row
 from gsched.accounting.outbox import Meta, read_facts, read_meta, read_policy
 from gsched.accounting.rows import row
@@ -30,6 +31,8 @@ LOOK_S = 1.0
 #: Seconds after a failure, doubled with each further one.
 RETRY_S = 0.5
 RETRY_MAX_S = 30.0
+#: Seconds between looks for what is too old.
+PURGE_S = 3600.0
 
 
 class Projector:
@@ -43,8 +46,13 @@ class Projector:
         client: Client,
         log: Any,
         wait: Callable[[float], bool],
+        keys: Mapping[str, str] | None = None,
     ) -> None:
-        """`wait(seconds)` returns early, and True, when the process is to end."""
+        """`wait(seconds)` returns early, and True, when the process is to end; `keys` are those of
+        slurmdbd.conf."""
+        self._keys = keys or {}
+        #: when rows are looked through for those that are too old
+        self._purge_at = 0.0
         self._config = config
         self._database = database
         self._reader = reader
@@ -103,6 +111,10 @@ class Projector:
             self._trouble = ""
         if last >= meta.outbox_first:
             self._acknowledge(last)
+        if len(rows) < BATCH and self._keys and time.monotonic() >= self._purge_at:
+            # Facts come first; what is old can wait for an hour more.
+            self._purge_at = time.monotonic() + PURGE_S
+            self._purge()
         return len(rows) == BATCH
 
     def _row(self, fact: Fact) -> Row:
@@ -168,6 +180,15 @@ class Projector:
             pass
         except (RequestRefused, OSError) as problem:
             self._complain(f"the controller drops no facts: {problem}")
+
+    def _purge(self) -> None:
+        try:
+            gone = purge(self._database, self._keys, int(time.time()))
+        except ArchiveError as problem:
+            self._log.error(str(problem))
+            return
+        for kind, count in gone.items():
+            self._log.info(f"{count} {kind} were too old and are gone")
 
     def _complain(self, text: str) -> None:
         """Says once what is wrong, not with every attempt."""

@@ -81,8 +81,9 @@ def _text(name: str) -> Column[str]:
     return Column(name, LONG, nullable=False)
 
 
-#: Names of the clusters whose states are here, and the zone of their roll-ups.
-clusters = Table("clusters", metadata, _state(), _text("name"), _text("zone"))
+#: Names of the clusters whose states are here, the zone of their roll-ups, and before when
+#: jobs that ended have been purged.
+clusters = Table("clusters", metadata, _state(), _text("name"), _text("zone"), _number("purged"))
 
 #: Accounts, users, associations, QOS and WCKeys, as they are, or were when they were deleted:
 #: `detail` is the record as JSON.

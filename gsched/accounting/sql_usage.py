@@ -195,8 +195,14 @@ def reroll(
     ).scalar()
     if oldest is None:
         return
-    since = max(since, int(oldest))
-    since = calendar.month(since)[0]
+    since = calendar.month(max(since, int(oldest)))[0]
+    table = schema.clusters
+    purged = connection.execute(
+        sa.select(table.c.purged).where(table.c.state_uuid == state)
+    ).scalar()
+    if purged:
+        # Attempts of that month, and of what reaches into the next, are gone.
+        since = max(since, calendar.month(int(purged) - 1)[1])
     for table in _LEVELS:
         connection.execute(
             sa.delete(table).where(table.c.state_uuid == state, table.c.begin >= since)
