@@ -70,6 +70,9 @@ class Source(Protocol):
     def word(self, pool: Pool) -> str:
         """Slurm's reason for waiting for it."""
 
+    def free_of(self, job: Job) -> frozenset[str]:
+        """Flags of a job's QOS by which limits of its partition do not hold for it."""
+
 
 class Limits:
     """The numbers of bins and chains."""
@@ -93,6 +96,10 @@ class Limits:
         self._spare: list[int] = []
 
     # ---- chains -----------------------------------------------------------------------------
+
+    def free_of(self, job: Job) -> frozenset[str]:
+        """Flags of a job's QOS by which limits of its partition do not hold for it."""
+        return self.source.free_of(job) if self.source is not None else frozenset()
 
     def acquire(self, job: Job, partition: str, shape: Shape) -> int:
         """The chain of a waiting job in a partition, and in one of its shapes; -1: no

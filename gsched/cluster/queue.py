@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gsched import _core, access, dependency
 from gsched.cluster.limits import Limits
 from gsched.cluster.nodes import Nodes
-from gsched.cluster.requests import Requests
+from gsched.cluster.requests import TIME_LIMIT, Requests
 from gsched.cluster.windows import Windows
 from gsched.config import Config
 from gsched.licenses import LicenseError, Licenses
@@ -115,10 +115,11 @@ class Queue:
             unit = self._unit[job.id] = self._new_group(tasks)
         switches = self._wait_for_switches(job)
         user = self._user.setdefault(job.uid, len(self._user))
+        free = self._limits.free_of(job)
         for partition, resv, choice in ways:
             try:
                 number = self._windows.number(resv)
-                req = self._requests_of.acquire(shapes[choice], partition, switches, number)
+                req = self._requests_of.acquire(shapes[choice], partition, switches, number, free)
             except (ValueError, KeyError):
                 # The configuration changed under the job: it waits, and says why.
                 req = int(self._core.request())
@@ -179,7 +180,7 @@ class Queue:
                 ()
                 if parked
                 else tuple(
-                    self._requests_of.words(shapes[choice], p)
+                    self._requests_of.words(shapes[choice], p, free)
                     for (p, _, choice), why in zip(ways, whys, strict=True)
                     if not why
                 )
@@ -290,10 +291,12 @@ class Queue:
     def _unfit(self, job: Job, partition: str, fits: set[int] | None = None, req: int = -1) -> str:
         """The same for what a partition allows while it is open."""
         part = self._config.partitions[partition]
-        if part.max_time and (not job.time_limit or job.time_limit > part.max_time):
+        over = part.max_time and (not job.time_limit or job.time_limit > part.max_time)
+        free = self._limits.free_of(job)
+        if over and TIME_LIMIT not in free:
             return "PartitionTimeLimit"
         if fits is None or req not in fits:
-            if self._requests_of.too_big(job.spec.shape, partition):
+            if self._requests_of.too_big(job.spec.shape, partition, free):
                 return "PartitionConfig"
             if fits is not None:
                 fits.add(req)

@@ -26,6 +26,9 @@ _NOTES = {
 }
 
 #: what a shape says of several nodes together
+#: flags of a QOS: what jobs need not keep to of a partition's limits
+TIME_LIMIT, MAX_NODES, MIN_NODES = "PartitionTimeLimit", "PartitionMaxNodes", "PartitionMinNodes"
+BOUND: frozenset[str] = frozenset()
 _OF_SEVERAL = ("min_nodes", "max_nodes", "ntasks", "gpus_total", "segment", "contiguous")
 
 
@@ -38,7 +41,7 @@ class Requests:
         self._core = core
         self._together = together
         #: requests in the core's words, as this configuration has them
-        self._wanted: dict[tuple[Shape, str], dict[str, Any]] = {}
+        self._wanted: dict[tuple[Shape, str, frozenset[str]], dict[str, Any]] = {}
         #: uid -> number of the core for those who want nodes for themselves
         self._owners: dict[int, int] = {}
 
@@ -47,30 +50,38 @@ class Requests:
         self._config = config
 
     def acquire(
-        self, shape: Shape, partition: str, switches: int = 0, reservation: int = -1
+        self,
+        shape: Shape,
+        partition: str,
+        switches: int = 0,
+        reservation: int = -1,
+        free: frozenset[str] = BOUND,
     ) -> int:
         """The core's request class for a shape in a partition, on at most so many leaf switches
-        (0: any number), in an advance reservation by its number. ValueError for what cannot be."""
-        words = self.words(shape, partition)
+        (0: any number), in an advance reservation by its number. `free`: limits of the partition
+        that do not hold (flags of a QOS). ValueError for what cannot be."""
+        words = self.words(shape, partition, free)
         if switches:
             words = {**words, "switches": switches}
         return int(self._core.request(**words, reservation=reservation))
 
-    def words(self, shape: Shape, partition: str) -> dict[str, Any]:
+    def words(self, shape: Shape, partition: str, free: frozenset[str] = BOUND) -> dict[str, Any]:
         """The arguments of Core.request. Cost: a look-up, for a shape seen before."""
-        wanted = self._wanted.get((shape, partition))
+        wanted = self._wanted.get((shape, partition, free))
         if wanted is None:
-            wanted = self._translate(shape, partition)
+            wanted = self._translate(shape, partition, free)
             if len(self._wanted) >= REMEMBERED:
                 self._wanted.clear()
-            self._wanted[shape, partition] = wanted
+            self._wanted[shape, partition, free] = wanted
         return wanted
 
-    def _translate(self, shape: Shape, partition: str) -> dict[str, Any]:
+    def _translate(self, shape: Shape, partition: str, free: frozenset[str]) -> dict[str, Any]:
         """The request in the core's words."""
         part = self._config.partitions[partition]
         include = [self._nodes.index[name] for name in shape.nodelist]
-        min_nodes = max(1, shape.min_nodes, len(include), part.min_nodes)
+        fewest = 0 if MIN_NODES in free else part.min_nodes
+        most = 0 if MAX_NODES in free else part.max_nodes
+        min_nodes = max(1, shape.min_nodes, len(include), fewest)
         max_nodes = shape.max_nodes
         if max_nodes:
             max_nodes = max(max_nodes, min_nodes)
@@ -104,7 +115,7 @@ class Requests:
             "min_nodes": min_nodes,
             "max_nodes": max_nodes,
             # Not a wish of the job: without -N it gets as few nodes as hold it.
-            "cap_nodes": max(part.max_nodes, min_nodes) if part.max_nodes else 0,
+            "cap_nodes": max(most, min_nodes) if most else 0,
             "ntasks": ntasks,
             "cpus_per_task": shape.cpus_per_task,
             "min_cpus_node": shape.min_cpus_node,
@@ -183,12 +194,14 @@ class Requests:
             [tuple(self.words(shape, name) for name in names) for shape, names in components]
         )
 
-    def too_big(self, shape: Shape, partition: str) -> bool:
+    def too_big(self, shape: Shape, partition: str, free: frozenset[str] = BOUND) -> bool:
         """Whether only the number of nodes or CPUs is too much: one node's share would fit."""
         part = self._config.partitions[partition]
         cpus = self._nodes.partition_cpus[partition]
         tasks = max(shape.ntasks, shape.min_nodes * max(1, shape.ntasks_per_node))
-        most = min(len(part.nodes), part.max_nodes or len(part.nodes))
+        most = len(part.nodes)
+        if part.max_nodes and MAX_NODES not in free:
+            most = min(most, part.max_nodes)
         if shape.min_nodes <= most and tasks * shape.cpus_per_task <= cpus:
             return False
         one = Shape(

@@ -33,6 +33,9 @@ Place = tuple[int, str, str, str, str]
 #: and what it asks for, and for how many seconds
 Signature = tuple[Place, tuple[tuple[str, int], ...], int]
 
+_BOUND: frozenset[str] = frozenset()
+#: flags of a QOS by which limits of partitions do not hold
+_LIFTING = frozenset({"PartitionTimeLimit", "PartitionMaxNodes", "PartitionMinNodes"})
 #: seconds that a job without a time limit is taken to last
 YEAR = 365 * 86400
 #: what the core counts by itself for a place
@@ -64,6 +67,8 @@ class Keeper:
         #: whether there are limits on minutes used at all, and when jobs are looked at for them
         self.minutes = False
         self.look_at = 0.0
+        #: of each QOS those flags that it had when jobs were queued
+        self._flags: dict[str, frozenset[str]] = {}
 
     # ---- what is in force -------------------------------------------------------------------
 
@@ -216,6 +221,12 @@ class Keeper:
         scope, what, name = pool
         return rules.word(what, scope[0], name)
 
+    def free_of(self, job: Job) -> frozenset[str]:
+        qos = self._led.book.qos.get(job.spec.qos)
+        if qos is None or not qos.flags:
+            return _BOUND
+        return _LIFTING.intersection(qos.flags)
+
     def used(self, pool: Pool, now: int) -> tuple[int, Mapping[str, int] | None]:
         """How much of a pool is in use (seconds where it is minutes that are limited)."""
         scope, what, name = pool
@@ -346,7 +357,17 @@ class Keeper:
         self.tally.changed.clear()
         if anew:
             cluster.limits_changed()
+            self._lift()
         return anew
+
+    def _lift(self) -> None:
+        """Who waits in a QOS whose flags have changed is judged by its partitions anew."""
+        flags = {qos.name: _LIFTING.intersection(qos.flags) for qos in self._led.book.qos.values()}
+        other = {name for name, now in flags.items() if self._flags.get(name, _BOUND) != now}
+        self._flags = flags
+        for job in self._led.jobs.values() if other else ():
+            if job.spec.qos in other and self._led.cluster.queued(job.id):
+                self._led.cluster.queue_job(job)
 
     def forget(self) -> None:
         """The configuration has changed, or all jobs were loaded: all is counted anew, by the next

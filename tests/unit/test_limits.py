@@ -447,6 +447,26 @@ def test_suspended_jobs_count() -> None:
     assert run(made, second) == ["QOSGrpCpuLimit"]
 
 
+@pytest.mark.parametrize(
+    ("flag", "conf", "asked", "word"),
+    [
+        ("PartitionTimeLimit", "", {"time_limit": 8 * 86400}, "PartitionTimeLimit"),
+        ("PartitionMaxNodes", " MaxNodes=1", {"min_nodes": 2}, "PartitionConfig"),
+    ],
+)
+def test_partition_limits_that_a_qos_lifts(
+    flag: str, conf: str, asked: dict[str, Any], word: str
+) -> None:
+    made = bench(conf=CONF.replace("PartitionName=gpu", f"PartitionName=gpu{conf}"))
+    waits = submit(made, **asked)
+    assert run(made, waits) == [word]
+    qos(made, "gold", flags=(flag,))
+    assert run(made, submit(made, qos="gold", **asked), waits) == ["R", word]
+    # The flag acts on who waits, too.
+    qos(made, flags=(flag,))
+    assert run(made, waits) == ["R"]
+
+
 # ---- in time ----------------------------------------------------------------------------------
 
 
