@@ -94,6 +94,8 @@ class _Waiting:
     #: seconds, 0 unlimited; the advance reservation it is to start in, "" none
     limit: int = 0
     within: str = ""
+    #: the limits that its rows are under, by partition; -1 none
+    chains: tuple[int, ...] = ()
 
 
 @dataclass
@@ -154,9 +156,10 @@ class Licenses:
         begin: int,
         limit: int = 0,
         within: str = "",
+        chains: tuple[int, ...] = (),
     ) -> None:
         """A job that wants licences is in the queue."""
-        self._waiting[job_id] = _Waiting(choices, rows, priority, begin, limit, within)
+        self._waiting[job_id] = _Waiting(choices, rows, priority, begin, limit, within, chains)
         self._told.discard(job_id)
 
     def remove(self, job_id: int) -> None:
@@ -212,7 +215,16 @@ class Licenses:
         return [(job_id, held[name]) for job_id, held in self._held.items() if name in held]
 
     def _in_order(self) -> list[tuple[int, _Waiting]]:
-        return sorted(self._waiting.items(), key=lambda item: (-item[1].priority, item[0]))
+        """Those that may start but for licences: who is under a limit on what jobs hold, in each of
+        its partitions, gets none and keeps none from others."""
+        waiting = [item for item in self._waiting.items() if not self._limited(item[1])]
+        return sorted(waiting, key=lambda item: (-item[1].priority, item[0]))
+
+    def _limited(self, job: _Waiting) -> bool:
+        chains = job.chains
+        return bool(chains) and all(
+            chain >= 0 and self._core.over_limit([(chain, job.limit)]) >= 0 for chain in chains
+        )
 
     def _left(self, job: _Waiting, free: Counts, given: Mapping[str, Counts], now: int) -> Counts:
         """Of what is free, what a job may take: not what reservations it is not of keep for their

@@ -270,7 +270,10 @@ class Queue:
         row_lists = list(by_partition.values())
         within = self.within.get(rows[0], "") if rows else ""
         begin = self._windows.ready_at(within, job.spec.begin)
-        self._licenses.add(job.id, choices, row_lists, job.priority, begin, job.time_limit, within)
+        chains = tuple(self.chain.get(keys[0], -1) for keys in row_lists)
+        self._licenses.add(
+            *(job.id, choices, row_lists, job.priority, begin, job.time_limit, within, chains)
+        )
 
     def why_parked(
         self, job: Job, partition: str, fits: set[int] | None = None, req: int = -1

@@ -58,7 +58,11 @@ def assoc(made: Bench, number: int, **change: Any) -> None:
 
 
 def submit(made: Bench, user: str = "ana", array: str = "", **shape: Any) -> Reply:
-    how = {name: shape.pop(name) for name in ("qos", "account", "time_limit") if name in shape}
+    how = {
+        name: shape.pop(name)
+        for name in ("qos", "account", "time_limit", "licenses")
+        if name in shape
+    }
     spec = JobSpec(shape=Shape(**shape), array=array, **how)
     return made.write(SubmitJob(spec, b"#!/bin/sh\n", b"", user, "users"), UIDS[user])
 
@@ -539,6 +543,30 @@ def test_who_is_under_a_limit_delays_nobody() -> None:
     head = submit(made, qos="gold", min_nodes=4, exclusive=1, time_limit=60)
     rest = [submit(made, "ben", ntasks=16) for _ in range(4)]
     assert run(made, head, *rest) == ["QOSGrpJobsLimit", "R", "R", "R", "R"]
+
+
+def test_who_is_under_a_limit_keeps_no_licence_from_others() -> None:
+    made = bench(conf=CONF.replace("KillWait=5", "KillWait=5\nLicenses=matlab:1"))
+    qos(made, "gold", grp_jobs=0)
+    head = submit(made, qos="gold", licenses="matlab")
+    assert run(made, head) == ["QOSGrpJobsLimit"]
+    assert run(made, submit(made, licenses="matlab"), head) == ["R", "QOSGrpJobsLimit"]
+    # And gets none that is not there once the limit is gone.
+    qos(made, "gold", grp_jobs=None)
+    assert run(made, head) == ["Licenses"]
+
+
+def test_components_are_under_limits_together() -> None:
+    """A real Slurm: two components of two CPUs each do not start under GrpTRES=cpu=3."""
+    made = bench()
+    qos(made, grp_tres={"cpu": 3})
+    specs = [JobSpec(shape=Shape(ntasks=2)) for _ in range(2)]
+    write = SubmitJob(specs[0], b"#!/bin/sh\n", b"", "ana", "users", components=specs[1:])
+    answer = made.write(write, UIDS["ana"])
+    small = submit(made, "ben")
+    assert run(made, answer, small) == ["QOSGrpCpuLimit", "R"]
+    qos(made, grp_tres={"cpu": 5})
+    assert run(made, answer) == ["R"]
 
 
 def test_an_array_starts_as_far_as_its_limit_lets_it() -> None:
