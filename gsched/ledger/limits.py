@@ -425,6 +425,21 @@ def too_big(led: Ledger, job: Job) -> Limit | None:
     return rules.impossible(limits, led.limits.asked(job, job.partition), job.time_limit)
 
 
+def forbids(led: Ledger, job: Job, changed: Job) -> bool:
+    """Whether a waiting job may not become this, by what would be refused at submission: where it
+    comes to an association or QOS that has no room for more jobs, and with DenyOnLimit."""
+    keeper = led.limits
+    if not keeper.on:
+        return False
+    tasks = len(TaskSet.parse(job.array_pending)) if job.array_pending else 1
+    before = keeper.limits_of(job).scopes
+    for limit in keeper.limits_of(changed).submit:
+        scope = limit.pool[0]
+        if scope not in before and keeper.tally.of(scope).submitted + tasks > limit.value:
+            return True
+    return too_big(led, changed) is not None and too_big(led, job) is None
+
+
 def _refused(call: Call, word: str) -> Refused:
     return Refused(call.request_id, message(CODE), CODE, notes=[word])
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gsched import admission, tres
 from gsched.errors import message
-from gsched.ledger import arrays, deadline, depend, hetero, jobs
+from gsched.ledger import arrays, deadline, depend, hetero, jobs, limits
 from gsched.ledger.edit import (
     ALREADY_FINISHED,
     DENIED,
@@ -108,6 +108,8 @@ def _update(
             raise BadValue(message(code))
     if edit.shaped and edit.pending:
         _judge(edit)
+    if edit.pending and not edit.operator and limits.forbids(led, job, edit.job):
+        raise BadValue(message(limits.CODE))
     _take_over(led, job, edit, now, out)
 
 
