@@ -142,7 +142,7 @@ def _given(op: PolicyOp, *keys: str) -> str | None:
     for name, _, text in op.settings:
         low = name.lower()
         if low and any(key.startswith(low) for key in keys):
-            return text
+            return text.replace("'", "`")
     return None
 
 

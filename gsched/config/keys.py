@@ -207,6 +207,7 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "tmpfs": ("tmp_fs", _needed_path),
     "topologyparam": ("topology_param", values.words),
     "topologyplugin": ("topology_plugin", _plugin("topology", "topology/flat")),
+    "trackwckey": ("track_wckey", values.yes_no),
     "unkillablestepprogram": ("unkillable_step_program", _path),
     "unkillablesteptimeout": ("unkillable_step_timeout", _bounded(0, 65533)),
     # gsched's own
@@ -289,7 +290,7 @@ _WITHOUT_EFFECT = """
     SlurmdSyslogDebug SlurmSchedLogFile SlurmSchedLogLevel StepMgrParameters
     SuspendExcNodes SuspendExcParts SuspendExcStates SuspendProgram SuspendRate SuspendTime
     SuspendTimeout SwitchName SwitchParameters SwitchType TCPTimeout TLSParameters TLSType
-    TrackWCKey TreeWidth UrlParserType UsePAM UseSpecResources VSizeFactor
+    TreeWidth UrlParserType UsePAM UseSpecResources VSizeFactor
     X11Parameters
 """
 

@@ -317,6 +317,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     private_data: tuple[str, ...] = ()
     job_submit_plugins: tuple[str, ...] = ()
     mail_prog: str = "/bin/mail"
+    #: jobs have WCKeys: the user's default where none is named
+    track_wckey: bool = False
     topology_plugin: str = "topology/flat"
     topology_param: tuple[str, ...] = ()
 

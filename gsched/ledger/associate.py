@@ -45,7 +45,9 @@ def charge(
     qos, code = _qos(led, spec.qos, assoc, operator)
     if code and "qos" in wanted:
         return code
-    wckey, code = _wckey(led, spec.wckey, user)
+    wckey, code = spec.wckey, ""
+    if led.config.track_wckey or "wckeys" in wanted:
+        wckey, code = _wckey(led, spec.wckey, user)
     if code and "wckeys" in wanted:
         return code
     charged = msgspec.structs.replace(spec, account=account, qos=qos, wckey=wckey)
@@ -84,8 +86,11 @@ def set_qos(led: Ledger, job: Job, value: str, operator: bool) -> str:
 
 def set_wckey(led: Ledger, job: Job, value: str) -> str:
     """Gives a waiting job another WCKey; "" is the default one. Code or ""."""
-    wckey, code = _wckey(led, value, job.user)
-    if code and "wckeys" in enforced(led.config.accounting_storage_enforce):
+    wanted = "wckeys" in enforced(led.config.accounting_storage_enforce)
+    wckey, code = value, ""
+    if led.config.track_wckey or wanted:
+        wckey, code = _wckey(led, value, job.user)
+    if code and wanted:
         return code
     job.spec.wckey = wckey
     return ""

@@ -219,7 +219,8 @@ def _text(old: Any, op: str, text: str, known: Known, label: str) -> str:
     _plain(op, label)
     if len(text) > MAX_TEXT or any(not letter.isprintable() for letter in text):
         raise SettingError(f"Invalid value for {label}")
-    return text
+    # As Slurm keeps it.
+    return text.replace("'", "`")
 
 
 def names(text: str) -> list[str]:

@@ -128,6 +128,14 @@ def test_wckeys() -> None:
     assert tell(made, "kim", wckey="thesis") == "research/normal/20"
 
 
+@pytest.mark.parametrize(("track", "key"), [("yes", "*thesis"), ("no", "")])
+def test_the_default_wckey_is_marked(track: str, key: str) -> None:
+    made = bench(f"TrackWCKey={track}\n")
+    reply = submit(made, "kim")
+    assert isinstance(reply, Done)
+    assert made.led.jobs[reply.value].spec.wckey == key
+
+
 def _update(made: Bench, job: int, uid: int, **fields: str) -> str:
     reply = made.write(UpdateJob([str(job)], "update", fields), uid)
     assert isinstance(reply, Done)
