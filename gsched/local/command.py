@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -22,6 +22,9 @@ from gsched.local.conf import Layout
 #: nodes of a new cluster, unless there are fewer GPUs to divide
 NODES = 4
 SIMULATE_DEFAULT = "dgx-h100"
+
+if TYPE_CHECKING:
+    from gsched.wire.messages import PolicyOp
 
 directory_option = click.option(
     "--dir",
@@ -70,7 +73,8 @@ class Commands(click.Group):
 @click.version_option(
     __version__, message=f"gsched %(version)s (speaks Slurm {SLURM_VERSION})", prog_name="gsched"
 )
-def group() -> None:
+@click.pass_context
+def group(ctx: click.Context) -> None:
     """A GPU cluster on this machine, driven by Slurm's commands.
 
     \b
@@ -78,6 +82,19 @@ def group() -> None:
     eval "$(gsched env)"      let sbatch, squeue, ... of this shell use it
     gsched down               stop it; running jobs go on and are found again by `up`
     """
+    ctx.obj = {"accounts": _accounts}
+
+
+def _accounts(text: str) -> list[PolicyOp]:
+    """What a file of `sacctmgr dump` asks for, for commands that may not know that one. Raises
+    ClickException."""
+    from gsched_cli.sacctmgr_file import Loaded
+    from gsched_cli.stop import Stop
+
+    try:
+        return Loaded(text).changes()
+    except Stop as wrong:
+        raise click.ClickException(wrong.text.strip()) from None
 
 
 @group.command()

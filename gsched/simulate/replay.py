@@ -17,11 +17,22 @@ from gsched.ledger import Ledger, Meta, Outcome, Start, TakeOver, Tick, Write
 from gsched.ledger.commands import Command
 from gsched.model import Job, JobSpec, JobState, NodeUse, Plan, PolicyRecord, Verdict
 from gsched.scheduling import Planner, run_pass
+from gsched.simulate.replay_cluster import ClusterError
 from gsched.simulate.replay_node import ReplayNode
 from gsched.simulate.replay_record import Record
 from gsched.simulate.teams import Teams
 from gsched.simulate.traces import TraceJob
-from gsched.wire.messages import Call, Done, LaunchSpec, SubmitJob, UpdateJob
+from gsched.wire.messages import (
+    Call,
+    Done,
+    LaunchSpec,
+    ManagePolicy,
+    PolicyOp,
+    Refused,
+    Reply,
+    SubmitJob,
+    UpdateJob,
+)
 
 CLUSTER = "22222222-2222-2222-2222-222222222222"
 #: the wall clock at a trace's zero, where the trace has no date: 2024-01-01
@@ -55,6 +66,7 @@ class Replay:
         epoch: int | None = None,
         own_priority: bool = False,
         policy: Iterable[PolicyRecord] = (),
+        changes: Iterable[PolicyOp] = (),
     ) -> None:
         self.jobs = jobs
         self.record = Record(config, jobs, specs)
@@ -74,6 +86,7 @@ class Replay:
         self.teams = Teams()
         for each in policy:
             self._ledger.book.put(each)
+        self._changes = list(changes)
         self._nodes = {
             name: ReplayNode(conf)
             for name, conf in config.nodes.items()
@@ -121,6 +134,8 @@ class Replay:
         self._now = self.jobs[0].submit
         self._next_tick = self._now + TICK_S
         self._apply([TakeOver()])
+        if self._changes:
+            self._found_accounts()
         epoch = self._ledger.meta.epoch
         self._apply([message for node in self._nodes.values() for message in node.register(epoch)])
         self._wakes.clear()
@@ -222,6 +237,32 @@ class Replay:
                 self.record.used(use)
             elif isinstance(use, Verdict):
                 self.record.told(use)
+
+    # ---- accounts ------------------------------------------------------------------------------
+
+    def _found_accounts(self) -> None:
+        """The accounts as they are to be, and the trace's users in those that they name."""
+        now = self._epoch + self._now
+        reply = self._manage(self._changes, now)
+        if isinstance(reply, Refused):
+            raise ClusterError(reply.message.strip())
+        book = self._ledger.book
+        users: dict[tuple[str, str], None] = {
+            (job.user or "nobody", job.account.lower()): None
+            for job in self.jobs
+            if job.account.lower() in book.accounts
+        }
+        missing = [one for one in users if book.find(one[1], one[0]) is None]
+        adding = [PolicyOp("add", "user", {"name": [u], "account": [a]}) for u, a in missing]
+        if adding:
+            self._manage(adding, now)
+
+    def _manage(self, ops: list[PolicyOp], now: float) -> Reply:
+        request = b"accounts%d" % self._ledger.book.version
+        out = self._ledger.apply(
+            Write(Call(request, ManagePolicy(ops, load=True), 0, 0, 1, user="root")), now
+        )
+        return dict(out.answers)[request]
 
     # ---- users ----------------------------------------------------------------------------------
 

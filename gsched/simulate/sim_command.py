@@ -7,18 +7,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gsched.simulate import chart, replay_files, report, report_text, variants
+from gsched.simulate import chart, replay_files, report, report_text, teams, variants
 from gsched.simulate.replay import Replay
 from gsched.simulate.replay_cluster import ClusterError, Wish, build, check_lines, parse_nodes
 from gsched.simulate.replay_spec import GANGS, Requests, specs
 from gsched.simulate.traces import FORMATS, Trace, TraceError, read_trace
 from gsched.simulate.window import Window, WindowError
+from gsched.wire.messages import PolicyOp
 
 #: virtual jobs from which on a replay takes long enough for a bar
 _BAR_FROM = 2000
@@ -32,6 +33,8 @@ class Options:
     limits: str
     kill: bool
     priority: bool
+    #: accounts, users and QOS, as changes of sacctmgr
+    accounts: tuple[PolicyOp, ...] = ()
 
 
 @dataclass
@@ -115,6 +118,13 @@ def _limits(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     show_default=True,
     help="End jobs at their limit, or raise limits that are below the run time.",
 )
+@click.option(
+    "--accounts",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Accounts and QOS with their limits and guarantees: a file of `sacctmgr dump`. Users of "
+    "the trace are added to the accounts that they name.",
+)
 @click.option("--priority", is_flag=True, help="Give jobs the priority that the trace tells.")
 @click.option(
     "--from", "since", metavar="TIME", help="Only jobs from then on: 3d, 12h, 3600, a date."
@@ -130,7 +140,8 @@ def _limits(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write schedule.csv, timeline.csv, summary.json, summary.txt and chart.svg there.",
+    help="Write schedule.csv, timeline.csv, summary.json, summary.txt and chart.svg there; with "
+    "--accounts also teams.csv and teams.svg.",
 )
 @click.option("--schedule", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
 @click.option("--timeline", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
@@ -152,6 +163,7 @@ def sim(
     processors: str | None,
     limits: str,
     kill: bool,
+    accounts: Path | None,
     priority: bool,
     since: str | None,
     until: str | None,
@@ -193,7 +205,13 @@ def sim(
         wish = variants.with_words(wish, [word for word in (scheduler, node_policy) if word])
         wanted = [("as given", wish)]
         wanted += [(text, variants.variant(wish, text)) for text in compare]
-        options = Options(gangs, limits, kill, priority)
+        changes: tuple[PolicyOp, ...] = ()
+        if accounts is not None:
+            known = click.get_current_context().find_object(dict) or {}
+            changes = tuple(known["accounts"](accounts.read_text(encoding="utf-8")))
+            enforce = "AccountingStorageEnforce=limits,qos"
+            wanted = [(text, replace(each, lines=(enforce, *each.lines))) for text, each in wanted]
+        options = Options(gangs, limits, kill, priority, changes)
         results = [_one(name, each, told, options, say, quiet) for name, each in wanted]
     except (TraceError, ClusterError, WindowError) as problem:
         raise click.ClickException(str(problem)) from None
@@ -240,7 +258,12 @@ def _one(
         built.config, options.gangs, options.limits, options.kill, strict=wish.conf is not None
     )
     replay = Replay(
-        built.config, trace.jobs, specs(requests, trace.jobs), trace.epoch, options.priority
+        built.config,
+        trace.jobs,
+        specs(requests, trace.jobs),
+        trace.epoch,
+        options.priority,
+        changes=options.accounts,
     )
     for remark in requests.remarks():
         say(remark)
@@ -289,7 +312,9 @@ def _tell(results: list[Result], as_json: bool) -> None:
 
 def _text(results: list[Result]) -> str:
     if len(results) == 1:
-        return report_text.summary_text(results[0].summary)
+        found = report_text.summary_text(results[0].summary)
+        told = results[0].replay.teams
+        return f"{found}\n\n{teams.text(told)}" if told.stands else found
     return report_text.compare_text(
         [result.name for result in results], [result.summary for result in results]
     )
@@ -314,6 +339,9 @@ def _write(
             replay_files.write_timeline(folder / "timeline.csv", result.replay.record)
             text = json.dumps(result.summary, indent=2)
             (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+            if result.replay.teams.stands:
+                teams.write(folder / "teams.csv", result.replay.teams)
+                chart.write(folder / "teams.svg", teams.draw(result.replay.teams, title))
         (out / "summary.txt").write_text(_text(results) + "\n", encoding="utf-8")
         chart.write(out / "chart.svg", _picture(results, title))
     if schedule is not None:

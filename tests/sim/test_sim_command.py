@@ -249,3 +249,41 @@ def test_a_log_in_the_standard_format_from_end_to_end(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert starts(tmp_path / "s.csv") == {"1": 0, "2": 10, "3": 15, "4": 3}
     assert "GPUs in use" not in result.stdout
+
+
+ACCOUNTS = """Cluster - 'replay'
+Parent - 'root'
+Account - 'red':Description='red':GrpTRESGuarantee=gres/gpu=8
+Account - 'blue':Description='blue':GrpTRESGuarantee=gres/gpu=8:GrpTRESBorrow=gres/gpu=0
+"""
+TEAMS = """job_id,submit_s,runtime_s,gpus,estimate_s,user,account
+A,0,7200,8,7200,ann,red
+B,60,3600,8,3600,bob,red
+C,120,3600,8,3600,cid,blue
+D,180,3600,8,3600,cid,blue
+"""
+
+
+def test_accounts_share_the_cluster(tmp_path: Path) -> None:
+    """red borrows what blue leaves idle; blue may not borrow."""
+    book, out = tmp_path / "accounts.cfg", tmp_path / "out"
+    book.write_text(ACCOUNTS)
+    result = sim(
+        tmp_path, "--nodes", "4x8", "--accounts", str(book), "--out", str(out), trace=TEAMS
+    )
+    assert result.exit_code == 0, result.output
+    assert starts(out / "schedule.csv") == {"A": 0, "B": 60, "C": 120, "D": 3720}
+    rows = list(csv.DictReader((out / "teams.csv").open(newline="", encoding="utf-8")))
+    red = [
+        (row["time"], row["guaranteed"], row["borrowed"]) for row in rows if row["account"] == "red"
+    ]
+    assert red[:3] == [("0.0", "8", "0"), ("60.0", "8", "8"), ("3660.0", "8", "0")]
+    assert "own GPUh" in (out / "summary.txt").read_text()
+    assert ET.fromstring((out / "teams.svg").read_text()).tag.endswith("svg")
+
+
+def test_accounts_that_cannot_be_read(tmp_path: Path) -> None:
+    book = tmp_path / "accounts.cfg"
+    book.write_text("Account - 'red':nonsense\n")
+    result = sim(tmp_path, "--nodes", "1x8", "--accounts", str(book), trace=TEAMS)
+    assert result.exit_code == 1 and "Misformatted line(1)" in result.output
