@@ -50,12 +50,11 @@ def from_file(data: bytes) -> dict[str, str]:
 
 def packed(variables: Mapping[str, str]) -> bytes:
     """NUL-separated NAME=value, as the wire has it. Raises Refusal when it is too long."""
-    parts = [
-        f"{name}={value}".encode("utf-8", "surrogateescape")
-        for name, value in variables.items()
-        if name and "=" not in name and "\0" not in name + value
-    ]
-    data = b"\0".join(parts)
+    parts = [f"{name}={value}" for name, value in variables.items() if name and "=" not in name]
+    text = "\0".join(parts)
+    if text.count("\0") >= len(parts):
+        text = "\0".join(part for part in parts if "\0" not in part)
+    data = text.encode("utf-8", "surrogateescape")
     if len(data) > MAX_ENVIRONMENT:
         raise Refusal(
             f"environment of {len(data)} bytes is too large (at most {MAX_ENVIRONMENT}); "

@@ -268,12 +268,14 @@ def from_environment(
     A variable for an option without argument counts when it is empty, "yes" or a number other
     than 0.
     """
-    # Looking up what the environment has costs less than asking for a hundred names.
-    for option in table:
-        for name in option.env:
-            text = env.get(name[1:] if name[0] == "/" else prefix + name)
-            if text is None:
+    # Most environments have none of a hundred names.
+    names, said = _variables(prefix, table)
+    there = names.intersection(env)
+    for option, variables in said if there else ():
+        for name in variables:
+            if name not in there:
                 continue
+            text = env[name]
             if option.argument == NONE and not _affirmed(text):
                 continue
             apply(options, [(option, text)], ENVIRONMENT, context)
@@ -284,6 +286,26 @@ def from_environment(
     wait = env.get(prefix + "WAIT4SWITCH")
     if wait is not None:
         v.wait_for_switches(options, wait, context)
+
+
+_Variables = tuple[frozenset[str], list[tuple[Option, list[str]]]]
+#: of all options, by prefix
+_known_variables: dict[str, _Variables] = {}
+
+
+def _variables(prefix: str, table: Iterable[Option]) -> _Variables:
+    """The variables that options have, all together and of each option in their order."""
+    if table is OPTIONS and prefix in _known_variables:
+        return _known_variables[prefix]
+    said = [
+        (option, [name[1:] if name[0] == "/" else prefix + name for name in option.env])
+        for option in table
+        if option.env
+    ]
+    found = frozenset(name for _, variables in said for name in variables), said
+    if table is OPTIONS:
+        _known_variables[prefix] = found
+    return found
 
 
 def _affirmed(text: str) -> bool:

@@ -363,6 +363,8 @@ class Controller:
                     for key, value in out.puts.items()
                     if isinstance(value, Job)
                 }
+        # They wait for the facts alone: what the view says is no part of a promise.
+        self._answer(out.answers)
         if out.view or out.words:
             self._view.put(encode_records(out.view), out.words)
         if out.mails and self._mailer is not None:
@@ -371,7 +373,6 @@ class Controller:
             self._epilogs.run(out.given_back)
         for level, text in out.log:
             getattr(self._log, level, self._log.info)(text)
-        self._answer(out.answers)
         for node, message in out.messages:
             self._sockets.send_node(node, encode(message))
         content, epoch = Contents(self._content), self._ledger.meta.epoch
