@@ -63,7 +63,7 @@ _KEYWORDS: dict[str, tuple[int, str, int, int]] = {
     "requeue": (3, "requeue", 1, -1),
     "requeuehold": (8, "requeuehold", 1, -1),
     "resume": (3, "resume", 1, -1),
-    "show": (3, "show", 1, 2),
+    "show": (3, "show", 1, -1),
     "shutdown": (8, "shutdown", 0, 1),
     "suspend": (2, "suspend", 1, -1),
     "top": (3, "top", 1, -1),
@@ -292,6 +292,14 @@ def _change(session: _Session, keyword: str, rest: list[str]) -> int:
 def _show(session: _Session, rest: list[str]) -> int:
     from gsched_cli.scontrol_show import ENTITIES, show
 
+    low = rest[0].lower()
+    if len(low) > 1 and "assoc_mgr".startswith(low):
+        from gsched_cli.scontrol_assoc import show_assoc_mgr
+
+        return show_assoc_mgr(rest[1:], session.reader, session.streams, one_line=session.one_line)
+    if len(rest) > 2:
+        session.streams.stderr.write("too many arguments for keyword:show\n")
+        return 1
     # "show job=17" is another way to say "show job 17".
     entity, equals, value = rest[0].partition("=")
     what = rest[1] if len(rest) > 1 else (value if equals else None)

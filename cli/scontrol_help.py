@@ -23,6 +23,8 @@ Show:
   show node [HOSTS]         nodes
   show partition [NAME]     partitions
   show step [ID[.STEP]]     steps that run
+  show assoc_mgr [flags=users,assoc,qos] [users=] [accounts=] [qos=]
+                            limits, and what is in use of them
   show config [KEY]         the configuration in force
   show hostnames [HOSTS]    a host list, one name a line
   show hostlist NAMES|FILE  names as a host list (hostlistsorted: in order)
