@@ -329,7 +329,7 @@ COLUMNS: list[Column[Row]] = [
         10,
         _both(lambda r: r.look.tres(r.job.alloc_tres), lambda r, s: r.look.tres(s.alloc_tres)),
     ),
-    Column("AssocID", 7, lambda r: "0"),
+    Column("AssocID", 7, _job(lambda r: str(r.job.assoc_id))),
     Column(
         "AveCPU",
         10,

@@ -68,7 +68,7 @@ def _job(job: AcctJob) -> dict[str, object]:
             "cluster": job.cluster,
             "partition": "",
             "user": job.user_name,
-            "id": 0,
+            "id": job.assoc_id,
         },
         "block": "",
         "cluster": job.cluster,

@@ -26,6 +26,8 @@ class Calendar:
         #: number of the slot -> hour that it lies in
         self._hours: dict[int, Span] = {}
         self._days: dict[int, Span] = {}
+        #: begin of the day -> its month
+        self._months: dict[int, Span] = {}
 
     @property
     def name(self) -> str:
@@ -64,9 +66,14 @@ class Calendar:
 
     def month(self, at: int) -> Span:
         """The month in which `at` lies."""
-        local = self._local(at)
-        year, month = divmod(local.year * 12 + local.month, 12)
-        return self._midnight(local.year, local.month, 1), self._midnight(year, month + 1, 1)
+        day = self.day(at)[0]
+        known = self._months.get(day)
+        if known is None:
+            local = self._local(at)
+            year, month = divmod(local.year * 12 + local.month, 12)
+            begin = self._midnight(local.year, local.month, 1)
+            known = self._months[day] = begin, self._midnight(year, month + 1, 1)
+        return known
 
     def hours(self, begin: int, end: int) -> Iterator[Span]:
         """All hours that have a part in [begin, end)."""

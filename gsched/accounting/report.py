@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -107,8 +108,7 @@ class Report:
     def answer(self) -> ReportRows:
         query = self._query
         if query.kind == "usage":
-            totals = {row.tres: row.reported for row in self._cluster()}
-            return ReportRows(list(self._usage()), totals)
+            return ReportRows(list(self._usage()), self._totals())
         if query.kind == "cluster":
             return ReportRows(list(self._cluster()))
         if query.kind == "sizes":
@@ -207,7 +207,7 @@ class Report:
                     _grow(spent, (hour, int(kind), name), seconds)
         self._open_events(spent, begin, end, now)
         self._open_reservations(spent, begin, end, now)
-        sizes, last = self._sizes_of_cluster(begin, min(end, now))
+        sizes, last = self._sizes_of_cluster(begin, end)
         found: dict[str, ClusterRow] = {}
         for (hour, name), reported in sorted(sizes.items()):
             whats = {what: spent.get((hour, int(what), name), 0) for what in What}
@@ -219,10 +219,18 @@ class Report:
                 setattr(sums, field, getattr(sums, field) + seconds)
         return [found[name] for name in sorted(found)]
 
-    def _sizes_of_cluster(
-        self, begin: int, end: int
-    ) -> tuple[dict[tuple[int, str], int], dict[str, int]]:
-        """((hour, TRES) -> TRES-seconds that there were; TRES -> count at the end)."""
+    def _totals(self) -> dict[str, int]:
+        """TRES -> TRES-seconds that there were."""
+        begin, end = self._window()
+        found: dict[str, int] = {}
+        for since, until, has in self._size_events(begin, end):
+            for name, count in has.items():
+                _grow(found, name, count * (until - since))
+        return found
+
+    def _size_events(self, begin: int, end: int) -> Iterator[tuple[int, int, dict[str, int]]]:
+        """(since, until, TRES) of what the cluster had, within a span, in order."""
+        end = min(end, max(self._live.now, begin))
         column = schema.events.c
         question = (
             sa.select(column.begin, column.end_time, column.tres)
@@ -234,13 +242,19 @@ class Report:
             )
             .order_by(column.begin)
         )
+        for since, until, text in self._connection.execute(question):
+            yield max(since, begin), min(until or end, end), dict(counts(text))
+
+    def _sizes_of_cluster(
+        self, begin: int, end: int
+    ) -> tuple[dict[tuple[int, str], int], dict[str, int]]:
+        """((hour, TRES) -> TRES-seconds that there were; TRES -> count at the end)."""
         found: dict[tuple[int, str], int] = {}
         last: dict[str, int] = {}
-        for since, until, text in self._connection.execute(question):
-            first, over = max(since, begin), min(until or end, end)
-            last = dict(counts(text))
-            for hour, seconds in hourly(self._calendar, first, over, over - first):
-                for name, count in last.items():
+        for since, until, has in self._size_events(begin, end):
+            last = has
+            for hour, seconds in hourly(self._calendar, since, until, until - since):
+                for name, count in has.items():
                     _grow(found, (hour, name), count * seconds)
         return found, last
 
@@ -318,6 +332,8 @@ class Report:
             if ends <= query.start or ends <= row["begin"]:
                 continue
             if not _among(row["name"], query.only.get("names")):
+                continue
+            if not _among(str(number), query.only.get("ids")):
                 continue
             if not _on(row["nodes"], query.only.get("nodes")):
                 continue
@@ -411,7 +427,12 @@ class Report:
         return [
             TransactionRow(*row)
             for row in self._connection.execute(question)
-            if _among(row[1], actors) and _among(row[2], actions)
+            if _among(row[1], actors)
+            and _among(row[2], actions)
+            and all(
+                not query.only.get(name) or _mentions(f"{row[3]} {row[4]}", query.only[name])
+                for name in ("accounts", "users")
+            )
         ]
 
     def _runaway(self) -> list[RunawayRow]:
@@ -481,6 +502,11 @@ def _grow(found: dict, key: object, seconds: int) -> None:  # type: ignore[type-
 
 def _among(name: str, wanted: Sequence[str] | None) -> bool:
     return not wanted or name in wanted
+
+
+def _mentions(text: str, names: Iterable[str]) -> bool:
+    """Whether one of the names is a word of the text."""
+    return not set(re.findall(r"[\w.@+-]+", text)).isdisjoint(names)
 
 
 def _on(nodes: str, wanted: Iterable[str] | None) -> bool:
