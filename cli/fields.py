@@ -68,8 +68,16 @@ class Format(Generic[View]):
         self.columns = columns
         #: types that no field has, for the error messages
         self.bad = bad
-        between = [prefix, *(column.suffix for column in columns)]
-        self._pattern = "%s".join(text.replace("%", "%%") for text in between) + "\n"
+        #: what each field reads of an object, in the order of the line
+        self.reads = [column.field.read for column in columns if column.field is not None]
+        parts = [prefix.replace("%", "%%")]
+        for column in columns:
+            if column.field is not None:
+                sign, width = "" if column.right else "-", column.width
+                # Cut and padded to exactly so many characters; 0 leaves a text alone.
+                parts.append(f"%{sign}{width}.{width}s" if width else "%s")
+            parts.append(column.suffix.replace("%", "%%"))
+        self._pattern = "".join(parts) + "\n"
 
     def uses(self, *names: str) -> bool:
         """Whether one of the fields (by first long name) is shown."""
@@ -79,31 +87,16 @@ class Format(Generic[View]):
 
     def header(self) -> str:
         """The header line with its line end."""
-        return self._line(lambda field: field.header)
+        fields = (column.field for column in self.columns)
+        return self.joined([field.header for field in fields if field is not None])
 
     def row(self, view: View) -> str:
         """The line of one object with its line end."""
-        return self._line(lambda field: field.read(view))
+        return self.joined([read(view) for read in self.reads])
 
-    def _line(self, text: Callable[[Field[View]], str]) -> str:
-        return self.joined(
-            [
-                "" if column.field is None else fit(text(column.field), column.width, column.right)
-                for column in self.columns
-            ]
-        )
-
-    def joined(self, cells: list[str]) -> str:
-        """The line of cells that fit their columns, with its line end."""
-        return self._pattern % tuple(cells)
-
-
-def fit(text: str, width: int, right: bool) -> str:
-    """Text cut and padded to exactly `width` characters; 0 leaves it alone."""
-    if not width:
-        return text
-    text = text[:width]
-    return text.rjust(width) if right else text.ljust(width)
+    def joined(self, texts: list[str]) -> str:
+        """The line of what the fields say, with its line end."""
+        return self._pattern % tuple(texts)
 
 
 def parse_short(text: str, table: Table[View]) -> Format[View]:

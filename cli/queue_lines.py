@@ -13,7 +13,7 @@ from typing import Any
 
 from gsched.model.job import Job
 from gsched.model.node import Verdict
-from gsched_cli.fields import Format, fit
+from gsched_cli.fields import Format
 from gsched_cli.jobview import FOREVER, JobView
 
 #: what is compared, and whether the largest comes first
@@ -55,7 +55,7 @@ class Line:
         #: what to make it anew from then
         self.view: JobView | None = None
         self.cells: list[str] = []
-        #: columns whose cells look at the time
+        #: fields that look at the time
         self.timed: tuple[int, ...] = ()
 
 
@@ -103,7 +103,8 @@ class QueueLines:
         it is known by, and comes in the order of where nothing else says; its id."""
         if place is None:
             place = job.id
-        self.drop((place,))
+        if place in self._lines:
+            self.drop((place,))
         told = self._told(job.id, verdict)
         lines = []
         for number, view in enumerate(self._views(job)):
@@ -167,22 +168,28 @@ class QueueLines:
         view.at(now)
         line.shown = self._passes(view)
         if line.shown:
-            line.keys = tuple([_interned(key(view)) for key, _ in self._keys])
-            until = view.until
-            cells, timed = [], []
-            for number, column in enumerate(self._layout.columns):
-                if column.field is None:
-                    cells.append("")
-                    continue
-                view.until = FOREVER
-                cells.append(fit(column.field.read(view), column.width, column.right))
-                if view.until < FOREVER:
-                    timed.append(number)
-                    until = min(until, view.until)
-            view.until = until
-            line.text = self._layout.joined(cells)
-            line.cells, line.timed = cells, tuple(timed)
+            line.keys = self._compared(view)
+            line.cells = [read(view) for read in self._layout.reads]
+            line.text = self._layout.joined(line.cells)
+            if view.until < FOREVER:
+                line.timed = self._looking(view)
         self._keep(line, view)
+
+    def _compared(self, view: JobView) -> tuple[Any, ...]:
+        found = [key(view) for key, _ in self._keys]
+        return tuple([intern(key) if type(key) is str else key for key in found])
+
+    def _looking(self, view: JobView) -> tuple[int, ...]:
+        """The fields that look at the time."""
+        near = view.until
+        found = []
+        for number, read in enumerate(self._layout.reads):
+            view.until = FOREVER
+            read(view)
+            if view.until < FOREVER:
+                found.append(number)
+        view.until = near
+        return tuple(found)
 
     def _again(self, line: Line, now: float) -> None:
         """Its time has passed: reads those cells again that look at it."""
@@ -197,15 +204,13 @@ class QueueLines:
             if line.shown:
                 self._new.append(line)
             return
-        keys = tuple([_interned(key(view)) for key, _ in self._keys])
+        keys = self._compared(view)
         if keys != line.keys:
             # Both are out of place: what is old is known by its identity.
             self._order = None
             line.keys = keys
         for number in line.timed:
-            column = self._layout.columns[number]
-            assert column.field is not None
-            line.cells[number] = fit(column.field.read(view), column.width, column.right)
+            line.cells[number] = self._layout.reads[number](view)
         line.text = self._layout.joined(line.cells)
         self._keep(line, view)
 
@@ -285,7 +290,3 @@ class QueueLines:
         """About what it occupies."""
         timed = len(self._timed) * RECORD_BYTES
         return timed + len(self._lines) * LINE_BYTES + 2 * len(self._text) + 200 * len(self._late)
-
-
-def _interned(key: object) -> object:
-    return intern(key) if type(key) is str else key

@@ -194,7 +194,7 @@ class _Report:
         return repr((parts, sorted(self._env.items()), self._cluster))
 
     def _lines(self) -> QueueLines:
-        keys = [(field.order, down) for field, down in self._sort]
+        keys = [(field.key or field.read, down) for field, down in self._sort]
         return QueueLines(
             self.layout,
             keys,

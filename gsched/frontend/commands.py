@@ -33,6 +33,8 @@ from gsched_cli.kept import Kept
 from gsched_cli.process import within
 from gsched_cli.queue_lines import QueueLines
 
+#: new objects after which garbage is looked for: a long queue makes many that all stay
+YOUNG = 50_000
 #: bytes of output that are sent at once
 CHUNK = 256 << 10
 
@@ -350,6 +352,7 @@ def main(argv: list[str]) -> None:
     # What is loaded stays: it need not be looked through again and again.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(YOUNG)
     while not asked:
         ready = {fd for fd, _ in poll.poll()}
         if life_fd in ready:
