@@ -44,10 +44,10 @@ END = "<!-- end of what tools/compare_golden.py wrote -->"
 #: commands that are there; others of Slurm's are stubs, so that no other installation answers
 OURS = (
     *("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "slurmctld", "slurmd"),
-    *("srun", "salloc", "sattach", "sbcast", "sstat"),
+    *("srun", "salloc", "sattach", "sbcast", "sstat", "sacctmgr"),
 )
 ABSENT = (
-    *("sacctmgr", "sprio", "strigger", "sreport"),
+    *("sprio", "strigger", "sreport"),
     *("sshare", "sdiag", "smap", "sview", "scrontab", "sgather"),
 )
 USES_ABSENT = re.compile(rf"(?<![\w./-])(?:{'|'.join(ABSENT)})(?![\w=.-])")
@@ -64,6 +64,26 @@ THEMES = (
     *("env-srun-task", "env-srun-alone", "env-salloc", "sstat", "srun-outside", "srun-inside"),
     *("srun-signals", "salloc", "sbcast-sattach-strigger-misc"),
     *("many-sbatch-directives", "options-and-fields"),
+)
+#: accounts, users and QOS of the recordings, as options of sacctmgr
+ACCOUNTS = (
+    "add account research Description=research Organization=lab Fairshare=60",
+    "add account prod Description=prod Organization=lab Fairshare=40",
+    "modify qos normal set Priority=10",
+    "add qos low Priority=0 PreemptMode=requeue",
+    "add qos high Priority=100 Preempt=low,normal",
+    *(
+        f"add user {name} Account=research DefaultAccount=research"
+        for name in ("root", "alice", "bob", "nobody")
+    ),
+    "add user bob Account=prod",
+    "add user root Account=prod",
+    "modify user root set DefaultAccount=research",
+    "add qos capped Priority=10 MaxTRESPerUser=gres/gpu=4 MaxSubmitJobsPerUser=3 MaxWall=02:00:00",
+    *(
+        f"modify account where name={name} set qos=normal,low,high,capped DefaultQOS=normal"
+        for name in ("root", "research", "prod")
+    ),
 )
 #: the number of alice in the transcripts
 ALICE = "1001"
@@ -277,13 +297,32 @@ def throw_away_cluster() -> Iterator[str]:
     try:
         # Ids as long as those of the transcripts: columns are cut at the same places.
         shape = ["--simulate", "peer", "--set", f"FirstJobId={FIRST_ID}"]
+        shape += ["--set", "AccountingStorageEnforce=associations,limits,qos"]
         subprocess.run([gsched, "up", "-q", "--dir", str(base / "c"), *shape], check=True)
-        yield str(base / "c" / "etc" / "slurm.conf")
+        slurm_conf = str(base / "c" / "etc" / "slurm.conf")
+        add_accounts(slurm_conf)
+        yield slurm_conf
     except subprocess.CalledProcessError as error:
         raise Problem(f"the cluster does not come up (exit code {error.returncode})") from None
     finally:
         subprocess.run([gsched, "down", "--purge", "--dir", str(base / "c")], capture_output=True)
         shutil.rmtree(base, ignore_errors=True)
+
+
+def add_accounts(slurm_conf: str) -> None:
+    """The accounts of the recordings."""
+    sacctmgr = shutil.which("sacctmgr")
+    if sacctmgr is None:
+        raise Problem("sacctmgr cannot be found: install gsched first")
+    for words in ACCOUNTS:
+        ran = subprocess.run(
+            [sacctmgr, "-i", *words.split()],
+            env={**os.environ, "SLURM_CONF": slurm_conf},
+            capture_output=True,
+            text=True,
+        )
+        if ran.returncode:
+            raise Problem(f"sacctmgr {words}: {ran.stderr.strip() or ran.stdout.strip()}")
 
 
 def uid_of(name: str) -> str:

@@ -81,10 +81,13 @@ class Surveys(Placing):
     def earliest(self, req: int, now: int, limit_s: int = 0, *, without: Iterable[int] = ()) -> int:
         want = self.requests[req]
         duration = limit_s or YEAR
+        # What is left out of account still ends somewhere: the choice of nodes is greedy, and may
+        # find some there that it does not find before, with more to choose from.
+        events = self.book.events() if self.book is not None else set()
         with self._without(without):
             if self.book is not None:
                 last = self.book.now + self.book.options.window
-                times = {t for t in self.book.events() if self.book.now < t <= last}
+                times = {t for t in events if self.book.now < t <= last}
                 times.add(self.book.now)
             else:
                 others = [p for i, p in enumerate(self.planned) if i not in self.skipped]
