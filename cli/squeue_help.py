@@ -6,7 +6,7 @@ Usage: squeue [-A account] [--clusters names] [-i seconds] [--job jobid]
               [--qos qos] [--reservation reservation] [--sort fields] [--start]
               [--step step_id] [-t states] [-u user_name] [--usage]
               [-L licenses] [-w nodes] [--federation] [--local] [--sibling]
-              [--expand-patterns]
+              [--expand-patterns] [--json[=layout]] [--yaml[=layout]]
               [--running-over=time] [--running-under=time] [-ahjlrsv]
 """
 

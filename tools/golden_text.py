@@ -31,6 +31,8 @@ PLAIN = (
     (r"\\/", "/"),
     (r"/tmp/golden-cwd\b", "CWD"),
     (r'"(microseconds|elapsed)": \d+', r'"\1": <n>'),
+    (r'"micro": "\d+"', '"micro": <n>'),
+    (r'allocating_node(": "|: !!str )[\w.-]+', r"allocating_node\1<host>"),
     (r"[^\s'\"]*/slurm_script", "<script>"),
     (r"\bPATH=(?:\(.*?\)|\S+)", "PATH=<path>"),
     (r"^_=/\S*/", "_=<path>/"),
@@ -84,7 +86,7 @@ ID_PLACES = (
     r"|(?<=\bafter[a-z]{5}:)\d+|(?<=\bafter[a-z]{11}:)\d+",
     r"(?<=-%-)\d+(?=\.out)",
     r"(?<=\barr-)\d+|(?<=\bperm-)\d+|(?<=\bo-)\d+(?=-7)|(?<=\bo-<id>-7-)\d+",
-    r'(?<="job_id": )\d+|(?<=job_id: )\d+',
+    r'(?<="job_id": )\d+|(?<=job_id: )\d+|(?<=^      ")\d+(?="$)',
 )
 #: the same in the commands of a transcript
 ID_ARGUMENTS = (
@@ -197,7 +199,8 @@ def _line(line: str, marks: Marks, record: Record, listing: bool) -> str:
         line = re.sub(place, lambda found: marks.job(found[0]), line)
     if listing and re.match(r"\s*\d+(?=[_.+|;\s]|$)", line):
         line = swap(line, r"(?<!\S)\d+", marks.job, once=True)
-    if record.theme.startswith("squeue-") and "squeue" in record.command:
+    shows_jobs = "squeue" in record.command or "--json show job" in record.command
+    if record.theme.startswith("squeue-") and shows_jobs:
         # Ids in other columns: those of the recordings have three digits or more.
         line = swap(line, r"(?<![\w<:.-])\d{3,}(?=[_x|\s]|$)", marks.known)
     if "jobidraw" in record.command or record.command.startswith("sacct -l"):

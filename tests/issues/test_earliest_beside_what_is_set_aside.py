@@ -32,7 +32,9 @@ def cluster(make: type) -> tuple[object, int]:
     core.allocate(1, [(1, 8, 0, 0)], end=153)
     core.allocate(2, [(3, 1, 0, 0)], end=168)
     # Two wait for them: one that is planned on node 1 from 153 to 163, one on 0 and 3 from 168.
-    core.queue_add(30, core.request(nodelist=(1,), ntasks=8, max_nodes=1), priority=1, order=0, limit_s=10)
+    core.queue_add(
+        30, core.request(nodelist=(1,), ntasks=8, max_nodes=1), priority=1, order=0, limit_s=10
+    )
     both = core.request(nodelist=(0, 3), min_nodes=2, max_nodes=2, exclusive=True)
     core.queue_add(31, both, priority=1, order=1, limit_s=60)
     core.schedule(NOW, 0, 0, plan_jobs=100, resolution=1, window=1000, keep=0)
