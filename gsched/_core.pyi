@@ -514,13 +514,13 @@ class Core:
         """The allocations among `keys` whose release makes a request fit at the least cost, and
         where it then goes; None: the release of all of them is not enough. Nothing is changed.
 
-        costs rise along `keys`; of sets that cost the same the one with fewer allocations is taken,
-        then the one whose room lies on fewer islands, then the one found first. No allocation of
-        the answer could stay. For a request that fits on one node the answer is the cheapest there
-        is (among up to 8 candidates on a node); for several nodes of jobs on one node each likewise,
-        where nothing is said of switches. strict: the last of `keys` that goes is as early as can
-        be. Advance reservations count, plans do not; nodes in `avoid` are not used. Cost: 2^k looks
-        at a node with k candidates (k up to 8), a placement per candidate.
+        costs rise along `keys`; of sets that cost the same the one with fewer allocations is
+        taken, then the one whose room lies on fewer islands, then the first. None of the answer
+        could stay. For a request that fits on one node the answer is the cheapest there
+        is (among up to 8 candidates on a node); for several nodes of jobs on one node each as well,
+        where nothing is said of switches. strict: the last of `keys` that goes is as early as it
+        can be. Advance reservations count, plans do not; nodes in `avoid` are not used. Cost: 2^k
+        looks at a node with k candidates (k up to 8), a placement per candidate.
         """
 
     def survey(

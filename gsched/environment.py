@@ -366,6 +366,7 @@ def job_variables(job: Job, index: int, config: Config, now: int) -> dict[str, s
         ("SLURM_JOB_LICENSES", spec.licenses),
         ("SLURM_DISTRIBUTION", spec.distribution),
         ("SLURM_RESTART_COUNT", str(job.restarts) if job.restarts else ""),
+        ("GSCHED_RESTART_REASON", job.restart_reason if job.restarts else ""),
         ("SLURM_EXPORT_ENV", "" if is_plain_export(spec.export) else spec.export),
     ):
         if value:

@@ -36,6 +36,7 @@ from slurmd_compat.agent import (
     AdoptStep,
     Agent,
     CleanUp,
+    DropNotice,
     HookDone,
     Input,
     JournalDel,
@@ -45,6 +46,7 @@ from slurmd_compat.agent import (
     KillStep,
     Linked,
     Log,
+    Marked,
     NotifyStep,
     PutIdentity,
     Record,
@@ -56,6 +58,7 @@ from slurmd_compat.agent import (
     SpawnStep,
     Tick,
     WriteJob,
+    WriteNotice,
 )
 from slurmd_compat.agent.step_words import StepAction, StepInput
 from slurmd_compat.configless import NEEDS, renew
@@ -67,6 +70,7 @@ from slurmd_compat.journal import Journal
 from slurmd_compat.launcher import Launcher, user_entry
 from slurmd_compat.leftovers import end_unknown
 from slurmd_compat.links import is_alive
+from slurmd_compat.notices import Notices
 from slurmd_compat.removal import remove_later, sweep
 from slurmd_compat.scripts import Scripts
 from slurmd_compat.step_service import StepService, now_ms
@@ -160,6 +164,8 @@ class Daemon:
             self._script_pid,
             log,
         )
+        self.notices = Notices(spool, lambda *what: self._todo.append(Marked(*what)), log)
+        self.watch(self.notices.fd, self.notices.read)
         self._want_report = False
         self._want_register = False
         self._hold_until = 0
@@ -307,6 +313,7 @@ class Daemon:
         self.grants.close()
         self.inventory.close()
         self.journal.close()
+        self.notices.close()
 
     def turn(self, timeout_ms: int) -> None:
         """Waits for up to `timeout_ms` for something to happen, and deals with it."""
@@ -548,6 +555,7 @@ class Daemon:
             self._todo.append(done)
 
     def _clean_up(self, action: CleanUp) -> None:
+        self.notices.forget(action.key)
         self.scripts.clean_up(action)
         self.grants.release(action.key, action.record.launch)
         self.launcher.remove(action.key)
@@ -578,8 +586,10 @@ _CARRY_OUT: dict[type, Callable[[Daemon, Any], None]] = {
     JournalDel: Daemon._journal_del,
     PutIdentity: Daemon._put_identity,
     RunHook: Daemon._run_hook,
-    SpawnStep: lambda daemon, action: daemon.scripts.spawn(action),
-    AdoptStep: lambda daemon, action: daemon.scripts.adopt(action),
+    SpawnStep: lambda daemon, action: daemon.notices.before(action, daemon.scripts.spawn),
+    AdoptStep: lambda daemon, action: daemon.notices.before(action, daemon.scripts.adopt),
+    WriteNotice: lambda daemon, action: daemon.notices.write(action),
+    DropNotice: lambda daemon, action: daemon.notices.drop(action),
     KillStep: lambda daemon, action: daemon.scripts.kill(action),
     SignalStep: lambda daemon, action: daemon.scripts.signal(action),
     NotifyStep: lambda daemon, action: daemon.scripts.notify(action),

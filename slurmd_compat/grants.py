@@ -15,7 +15,7 @@ from gsched.hostlist import compress
 from gsched.model import NodeAlloc
 from gsched.model.step import BATCH_STEP, INTERACTIVE_STEP, StepNode
 from gsched.wire.messages import LaunchSpec
-from slurmd_compat import binding, cgroups, leftovers
+from slurmd_compat import binding, cgroups, leftovers, notices
 from slurmd_compat.agent import Key
 from slurmd_compat.cgroups import CgroupHandle
 from slurmd_compat.inventory import Inventory
@@ -50,6 +50,7 @@ class Grants:
     ) -> None:
         self.config = config
         self.node = node
+        self._spool = Path(spool)
         self.inventory = inventory
         self.log = log
         self._places = {gpu.uuid: index for index, gpu in enumerate(inventory.gpus)}
@@ -94,7 +95,7 @@ class Grants:
     def grant(self, key: Key, launch: LaunchSpec) -> Grant:
         """GPUs and cgroups of an attempt that is about to start. Raises LaunchError."""
         bitmap = self._bitmap(launch, strict=True)
-        grant = Grant(self._variables(bitmap, launch))
+        grant = Grant(self._variables(bitmap, launch) | self._notices(key, launch))
         if self._cgroups is None:
             return grant
         handle = self._job_group(self._cgroups, key, launch)
@@ -156,7 +157,8 @@ class Grants:
             found.pop("SLURM_GPUS_ON_NODE", None)
             return found
 
-        grant = Grant(self._variables(bitmap, launch, bitmap, "SLURM_STEP_GPUS"))
+        own = self._variables(bitmap, launch, bitmap, "SLURM_STEP_GPUS")
+        grant = Grant(own | self._notices(key, launch))
         grant.of_gpus = of_gpus
         grant.machine_cpus = lambda cpus: binding.machine_cpus(cpus, self._order)
         if self._cgroups is None:
@@ -285,6 +287,9 @@ class Grants:
                 raise LaunchError(f"GPU {index} ({uuid}) is out of service: {fault}")
             bitmap |= 1 << index
         return bitmap
+
+    def _notices(self, key: Key, launch: LaunchSpec) -> dict[str, str]:
+        return notices.variables(self._spool, key, first=launch.batch)
 
     def _variables(
         self, bitmap: int, launch: LaunchSpec, scope: int = 0, name: str = "SLURM_JOB_GPUS"

@@ -23,7 +23,7 @@ from gsched import environment, patterns
 from gsched.config import Config
 from gsched.wire.messages import LaunchSpec
 from gsched.wire.paths import reachable
-from slurmd_compat import stepd
+from slurmd_compat import notices, stepd
 from slurmd_compat.agent import Key, Record
 from slurmd_compat.hooks import LOGIN_FILE
 from slurmd_compat.links import Link
@@ -105,8 +105,7 @@ class Launcher:
 
     def directory(self, key: Key) -> Path:
         """The job's directory; later attempts have one of their own."""
-        name = f"job{key.job_id:05d}"
-        return self.spool / (name if key.attempt <= 1 else f"{name}.{key.attempt}")
+        return notices.directory(self.spool, key)
 
     def write_job(self, key: Key, launch: LaunchSpec) -> None:
         """Makes the directory with script and environment. OSError leaves nothing behind."""
@@ -125,6 +124,7 @@ class Launcher:
             if self.root:
                 os.chown(script, job.uid, job.gid)
             _write(directory / ENVIRONMENT, launch.environment, 0o600)
+            notices.make_marks(directory, job.uid, job.gid, root=self.root)
         except OSError:
             remove_later(directory, self.spool)
             raise

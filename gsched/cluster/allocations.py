@@ -112,6 +112,24 @@ class Allocations:
         """What a pass has set aside under `key` is the job's from now on."""
         self._key[job_id] = key
 
+    def key(self, job_id: int) -> int | None:
+        """The core's key of what a job holds; None: nothing."""
+        return self._key.get(job_id)
+
+    def unbind(self, key: int, end: int) -> None:
+        """What a pass has set aside in a promise (see claims.py) is as any other's. Cost: its
+        nodes."""
+        held = self._core.allocation(key)
+        cores = dict(self._core.allocation_cores(key))
+        rows = [
+            (node, cpus, mem, gpus, tasks, cores.get(node, ()))
+            for node, cpus, tasks, mem, gpus in held
+        ]
+        milli, owner = self._core.allocation_milli(key), self._core.allocation_owner(key)
+        extra = self._core.allocation_extra(key)
+        self._core.release(key)
+        self._core.allocate(key, rows, end, adopt=True, gpu_milli=milli, owner=owner, extra=extra)
+
     def give_back(self, key: int) -> None:
         """What a pass has set aside under `key` is not wanted."""
         self._core.release(key)

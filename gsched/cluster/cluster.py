@@ -10,6 +10,7 @@ from typing import Any
 
 from gsched import _core, forecast
 from gsched.cluster.allocations import Allocations
+from gsched.cluster.claims import Claims
 from gsched.cluster.limits import Limits, Pool, Source, Whose
 from gsched.cluster.nodes import Nodes, usable_cpus
 from gsched.cluster.plans import Draft
@@ -17,7 +18,7 @@ from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
 from gsched.cluster.verdicts import Verdicts
 from gsched.cluster.what_if import Way, WhatIf
-from gsched.cluster.windows import Windows
+from gsched.cluster.windows import CLAIM, Windows
 from gsched.cluster.workload import Workload
 from gsched.config import Config
 from gsched.licenses import Licenses
@@ -67,6 +68,10 @@ class Cluster:
         #: questions about requests that nobody has made, and about times to come
         self.what_if = WhatIf(self._nodes, self._requests, self._queue, self._core, self._windows)
 
+        #: promises of the place of running jobs
+        self.claims = Claims(
+            self._nodes, self._requests, self._queue, self._core, self._windows, self._allocations
+        )
         self._workload = Workload()
         #: a plan has been taken over: passes respect it
         self._planned = False
@@ -136,6 +141,7 @@ class Cluster:
         self.changes += 1
         self._queue.add(job)
         self._count(job)
+        self.claims.came(job)
         self._verdicts.parked(job.id)
 
     def open_or_close(self, config: Config, name: str) -> list[int]:
@@ -160,6 +166,7 @@ class Cluster:
 
     def unqueue(self, job_id: int) -> None:
         """Takes a job out of the queue, if it is there."""
+        self.claims.went(job_id)
         keys = self._queue.remove(job_id)
         self.changes += bool(keys)
         self._verdicts.forget(job_id, keys)
@@ -252,13 +259,18 @@ class Cluster:
         for start in decided.starts:
             job_id, partition = self._queue.row.pop(start.key)
             self._limits.took(self._queue.chain.get(start.key, -1))
+            within = self._queue.within.pop(start.key, "")
+            if within.startswith(CLAIM):
+                limit = self._queue.limit(job_id)
+                self._allocations.unbind(start.key, now + limit if limit else 0)
+                within = ""
             starts.append(
                 Placement(
                     job_id,
                     partition,
                     self._nodes.shares(start.placement),
                     start.key,
-                    self._queue.within.pop(start.key, ""),
+                    within,
                     self._queue.choice.pop(start.key, 0),
                 )
             )

@@ -7,9 +7,14 @@ from collections.abc import Callable, Collection, Sequence
 from gsched import _core, reserve
 from gsched.cluster.nodes import Nodes
 from gsched.model import Job, Reservation
+from gsched.model.preempt import Claim
 
 #: number of a reservation that keeps nothing: of jobs that ask for one that is gone
 NOWHERE = 0
+#: how a promise is called in the queue, before the job's number: no reservation has such a name
+CLAIM = "\0"
+#: a promise is kept so much longer than the job may run, seconds
+LATE_S = 86400
 
 
 class Windows:
@@ -25,6 +30,10 @@ class Windows:
         self._number: dict[str, int] = {}
         #: numbers are not used again: a job may outlive its reservation
         self._last = NOWHERE
+        #: promises to waiting jobs (see claims.py), by the job; numbers that may be used again
+        self._claims: dict[int, int] = {}
+        self._spare: list[int] = []
+        self._claimed: dict[int, tuple[list[tuple[int, int]], list[tuple[int, int, int]]]] = {}
 
     def set(self, resv: Reservation) -> None:
         """A reservation is new, or has changed. Jobs that may use it must be queued anew when it
@@ -40,6 +49,34 @@ class Windows:
             self._number[name], self._spans[name], rows, firm=resv.maintenance, flex=resv.flex
         )
 
+    def claim(self, job_id: int, claim: Claim, now: int, limit: int) -> None:
+        """What a claim names is kept for one waiting job: nobody else starts there, and it starts
+        nowhere else."""
+        self.unclaim(job_id)
+        if self._spare:
+            number = self._spare.pop()
+        else:
+            self._last += 1
+            number = self._last
+        # Also what is late is kept for its whole time.
+        until = now + (limit or reserve.YEAR) + LATE_S
+        rows = [
+            (self._nodes.index[share.node], share.cpus, share.gpus)
+            for share in claim.nodes
+            if share.node in self._nodes.index
+        ]
+        self._claims[job_id] = number
+        self._claimed[number] = [(claim.at, until)], rows
+        self._core.set_reservation(number, [(claim.at, until)], rows, firm=True)
+
+    def unclaim(self, job_id: int) -> None:
+        """Nothing is kept for it any more."""
+        number = self._claims.pop(job_id, None)
+        if number is not None:
+            self._core.set_reservation(number, (), ())
+            del self._claimed[number]
+            self._spare.append(number)
+
     def onto(self, core: _core.Core) -> list[int]:
         """Another core keeps the same under the same numbers; the times at which something begins
         or ends. One number more keeps nothing, for jobs whose reservation is gone."""
@@ -52,6 +89,8 @@ class Windows:
                 firm=resv.maintenance,
                 flex=resv.flex,
             )
+        for number, (spans, rows) in self._claimed.items():
+            core.set_reservation(number, spans, rows, firm=True)
         return [time for spans in self._spans.values() for span in spans for time in span]
 
     def _rows(self, resv: Reservation) -> list[tuple[int, int, int]]:
@@ -71,6 +110,8 @@ class Windows:
 
     def number(self, name: str) -> int:
         """Its number in the core; -1 for none, and for one whose jobs may run anywhere."""
+        if name.startswith(CLAIM):
+            return self._claims.get(int(name[len(CLAIM) :]), NOWHERE)
         known = self._known.get(name)
         if not name or (known is not None and known.any_nodes):
             return -1
@@ -88,6 +129,8 @@ class Windows:
 
     def ways(self, job: Job) -> list[str]:
         """The reservations in which a job may start, in order; "" is outside of all."""
+        if job.id in self._claims:
+            return [f"{CLAIM}{job.id}"]
         named = reserve.names(job.spec.reservation)
         if named:
             return list(named)

@@ -118,6 +118,11 @@ def _preempt_mode(pair: Pair) -> str:
     return pair.value.upper()
 
 
+def _exempt(pair: Pair) -> int:
+    # -1 and UNLIMITED: there is none.
+    return 0 if pair.value.strip() == "-1" else values.duration(pair) or 0
+
+
 def _debug(pair: Pair) -> str:
     return values.debug_level(pair)
 
@@ -165,7 +170,9 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "messagetimeout": ("message_timeout", _bounded(1, 65533)),
     "minjobage": ("min_job_age", values.number),
     "overtimelimit": ("over_time_limit", _over_time),
+    "preemptexempttime": ("preempt_exempt_time", _exempt),
     "preemptmode": ("preempt_mode", _preempt_mode),
+    "preemptparameters": ("preempt_parameters", _text),
     "preempttype": ("preempt_type", _plugin("preempt", "preempt/none")),
     "prioritydecayhalflife": ("priority_decay_half_life", _seconds_or_minutes),
     "priorityfavorsmall": ("priority_favor_small", values.yes_no),
@@ -278,7 +285,7 @@ _WITHOUT_EFFECT = """
     MaxBatchRequeue MaxDBDMsgs MaxNodeCount MaxStepCount MCSParameters MCSPlugin
     MemLimitEnforce MetricsAuthUsers MetricsParameters MetricsType MpiParams
     MsgAggregationParams NamespacePlugin NamespaceType NodeFeaturesPlugins PluginDir
-    PlugStackConfig PowerParameters PowerPlugin PreemptExemptTime PreemptParameters
+    PlugStackConfig PowerParameters PowerPlugin
     PrEpParameters PrEpPlugins PriorityCalcPeriod PriorityFlags PriorityParameters
     PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityUsageResetPeriod PrologTimeout
     PropagatePrioProcess PropagateResourceLimits PropagateResourceLimitsExcept RebootProgram

@@ -128,9 +128,9 @@ OverTimeLimit
 PluginDir=(null)
 PlugStackConfig=(null)
 PreemptMode
-PreemptParameters=(null)
+PreemptParameters
 PreemptType
-PreemptExemptTime=00:00:00
+PreemptExemptTime
 PrEpParameters=(null)
 PrEpPlugins=prep/script
 PriorityParameters=(null)
@@ -334,6 +334,8 @@ _COMPUTED: dict[str, Callable[[Config], object]] = {
     "MULTIPLE_SLURMD": lambda c: "yes" if _shared_hosts(c) else "no",
     "OverTimeLimit": lambda c: "UNLIMITED" if c.over_time_limit >= 65534 else _min(c),
     "PreemptMode": lambda c: c.preempt_mode,
+    "PreemptParameters": lambda c: c.preempt_parameters or NULL,
+    "PreemptExemptTime": lambda c: format_padded(c.preempt_exempt_time),
     "PreemptType": lambda c: NULL if c.preempt_type == "preempt/none" else c.preempt_type,
     "PriorityDecayHalfLife": lambda c: format_padded(c.priority_decay_half_life),
     "PriorityFavorSmall": lambda c: "yes" if c.priority_favor_small else "no",

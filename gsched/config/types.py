@@ -287,6 +287,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     priority_favor_small: bool = False
     preempt_type: str = "preempt/none"
     preempt_mode: str = "OFF"
+    #: seconds that a job runs before it may be preempted
+    preempt_exempt_time: int = 0
+    preempt_parameters: str = ""
     gres_types: tuple[str, ...] = ()
     launch_parameters: tuple[str, ...] = ()
     communication_parameters: tuple[str, ...] = ()

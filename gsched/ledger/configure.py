@@ -188,6 +188,8 @@ def rebuild(led: Ledger, config: Config) -> None:
             running = led.array_running.get(job.array_job_id, 0)
             cluster.set_throttle(job.array_job_id, job.array_throttle - running)
     for job in led.jobs.values():
+        if job.claim is not None:
+            cluster.claims.promise(job, job.claim, int(led.meta.last_now))
         if job.state == JobState.PENDING:
             cluster.queue_job(job)
         elif any(part.phase < Phase.RELEASED for part in job.alloc):

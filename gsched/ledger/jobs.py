@@ -10,7 +10,7 @@ import msgspec
 from gsched import tres
 from gsched.bits import bits
 from gsched.hostlist import compress
-from gsched.ledger import arrays, depend, hetero, mail, outbox, reserved, steps
+from gsched.ledger import arrays, depend, hetero, mail, outbox, preempt, reserved, steps
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import job_key
 from gsched.model import (
@@ -85,6 +85,8 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
             out.schedule = True
         else:
             led.cluster.unqueue(job.id)
+    for one in plan.preemptions:
+        preempt.begin(led, one, now, out)
     for verdict in plan.verdicts:
         out.view["verdict", job_key(verdict.job_id)] = verdict
     if plan.wake_at:
@@ -116,6 +118,7 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     if job.spec.alternatives:
         chosen = job.spec.alternatives[start.choice]
         job.spec = msgspec.structs.replace(job.spec, shape=chosen.shape, tres=chosen.tres)
+    preempt.started(led, job)
     led.cluster.assign_cpus(job, start.alloc)
     move(job, JobState.RUNNING)
     job.reason = ""
@@ -134,6 +137,7 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     job.usage = Usage()
     job.steps_known = []
     job.suspend_time = job.pre_suspend_s = 0
+    job.preempt_time = job.checkpoint_time = 0
     job.gpu_types = led.cluster.gpu_types(job.alloc)
     job.licenses_alloc = led.cluster.take_licenses(job)
     job.billing = tres.with_billing(led.config, job.partition, tres.allocated(job))["billing"]
@@ -245,6 +249,8 @@ def report(
     """Takes in what a node says of a share it should hold. Phases only grow."""
     if rep.fault:
         _fault(led, job, part, rep.fault, now, out)
+    if rep.checkpoint_ms >= 0:
+        _saved(led, job, int(now) - rep.checkpoint_ms // 1000, out)
     if rep.phase <= part.phase:
         return
     was = part.phase
@@ -263,6 +269,13 @@ def report(
         if hetero.prepared(led, job):
             for member in hetero.unit(led, job):
                 _go(led, member, now, out)
+
+
+def _saved(led: Ledger, job: Job, at: int, out: Outcome) -> None:
+    """The job has said that its work was saved then: less is lost by its end."""
+    if at > job.checkpoint_time + 1 and not job.finished:
+        job.checkpoint_time = min(at, int(led.meta.last_now))
+        led.put_job(job, out)
 
 
 def _go(led: Ledger, job: Job, now: float, out: Outcome) -> None:
@@ -291,6 +304,9 @@ def _share_ended(
                 led.put_job(member, out)
             job.usage = Usage(rep.user_ms, rep.system_ms, rep.max_rss_kb)
         if not job.finished:
+            if rep.cause == "preempted" and job.way is not None:
+                preempt.finish(led, job, now, out)
+                return
             state, reason = _verdict_of_end(rep)
             if state == JobState.CANCELLED:
                 job.cancelled_by = job.uid
@@ -298,6 +314,8 @@ def _share_ended(
                 node_failed(led, job, part.node, now, out)
             else:
                 end(led, job, state, reason, now, out)
+    elif rep.cause == "preempted" and job.way is not None:
+        preempt.finish(led, job, now, out)
     elif not job.finished:
         # Another node's share came to an end that nobody asked for: it was lost there.
         node_failed(led, job, part.node, now, out)
@@ -379,6 +397,7 @@ def _end(
     lost: str,
 ) -> None:
     if job.state == JobState.PENDING:
+        preempt.dropped(led, job, now, out)
         led.cluster.unqueue(job.id)
         depend.detach(led, job)
         out.view["verdict", job_key(job.id)] = None
@@ -428,6 +447,7 @@ def _all_released(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     if job.alloc and led.config.epilog_slurmctld:
         out.given_back.append(image_of(job))
     led.cluster.release(job.id)
+    preempt.gone(led, job)
     members = hetero.unit(led, job)
     over = all(other.finished and not other.completing for other in members)
     if over:
@@ -449,6 +469,8 @@ def _all_released(led: Ledger, job: Job, now: float, out: Outcome) -> None:
 
 def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     mail.requeued(led, job, now, out)
+    keeps_place = job.state == JobState.PREEMPTED
+    job.restart_reason = "requeued" if job.state == JobState.CANCELLED else job.state.name.lower()
     move(job, JobState.PENDING)
     job.requeue_after = False
     job.completing = False
@@ -468,7 +490,8 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
         job.spec = msgspec.structs.replace(job.spec, begin=int(now) + job.requeue_wait)
         job.requeue_wait = 0
         out.wake(job.spec.begin)
-    job.eligible_time = max(int(now), job.spec.begin)
+    if not keeps_place or not job.eligible_time:
+        job.eligible_time = max(int(now), job.spec.begin)
     if job.hold_after:
         job.hold_after = False
         job.held = Hold.ADMIN

@@ -30,6 +30,7 @@ from gsched.ledger import (
     nodes,
     outbox,
     partitions,
+    preempt,
     relay,
     reservations,
     settle,
@@ -66,6 +67,7 @@ from gsched.model import (
     Used,
 )
 from gsched.policy import Book
+from gsched.policy.preempt import Rules
 from gsched.taskset import TaskSet
 from gsched.wire.messages import (
     AckOutbox,
@@ -160,6 +162,11 @@ class Ledger:
         self.relay = relay.Relay()
         #: interactive jobs whose owners wait to hear how it looks
         self.looks = interactive.Looks()
+        #: who may preempt whom; what is wrong with that; jobs that make way, and those for which
+        self.preempt_rules: Rules | None = None
+        self.preempt_problems: list[str] = []
+        self.making_way: set[int] = set()
+        self.claimants: set[int] = set()
         #: nodes that are expected back after the start, and until when (settle.py)
         self.awaited: list[str] = []
         self.settled_at = 0.0
@@ -233,6 +240,7 @@ class Ledger:
             self.cluster.set_throttle(job.array_job_id, job.array_throttle - running)
         deadline.watch(self, job)
         interactive.watch(self, job)
+        preempt.load(self, job)
         if job.state == JobState.PENDING:
             self.cluster.queue_job(job)
             depend.attach(self, job)
@@ -381,6 +389,7 @@ class Ledger:
         nodes.tick(self, now, out)
         configure.tick(self, now, out)
         deadline.tick(self, now, out)
+        preempt.tick(self, now, out)
         interactive.tick(self, now, out)
         reservations.tick(self, now, out)
         settle.tick(self, now, out)
@@ -469,6 +478,14 @@ class Ledger:
         """True when new work may be placed on the node."""
         live = self.live[name]
         return self.nodes[name].flags == NodeFlag.NONE and bool(live.session) and live.confirmed
+
+    def rules(self) -> Rules:
+        """Who may preempt whom."""
+        return preempt.rules(self)
+
+    def may_requeue(self, job: Job) -> bool:
+        """Whether its attempt may be followed by another."""
+        return jobs.may_requeue(self, job)
 
     def awaits(self, now: float) -> float:
         """Until when nothing starts as nodes are expected back (settle.py); 0: they are."""

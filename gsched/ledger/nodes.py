@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.ledger import fields, jobs, sane, steps, suspend
+from gsched.ledger import fields, jobs, preempt, sane, steps, suspend
 from gsched.ledger.drift import judge as judge_drift
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, JobState, Node, NodeFlag, Phase
@@ -106,6 +106,7 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
         if not job.finished and not job.configuring:
             # Orders about limit, stop and go may have been lost with the last session.
             suspend.tell(led, job, now, out, name)
+            preempt.tell(led, job, name, now, out)
 
 
 def _welcome(led: Ledger, msg: Register) -> Welcome:

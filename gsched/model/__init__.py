@@ -6,6 +6,7 @@ from gsched.model.news import ClusterSize, NodeState, PolicyChange, Reserved, Tr
 from gsched.model.node import Gpu, Node, NodeUse, PartitionChange, StartEstimates, Verdict
 from gsched.model.plan import Placement, Plan
 from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, Used, User, Wckey
+from gsched.model.preempt import Claim, MakingWay, Preemption, Victim
 from gsched.model.reservation import Reservation, ReservedNode
 from gsched.model.states import Hold, JobState, NodeFlag, Phase
 from gsched.model.step import Callback, Step, StepNode, StepSpec, StepState
@@ -15,6 +16,7 @@ __all__ = [
     "Alternative",
     "Assoc",
     "Callback",
+    "Claim",
     "ClusterSize",
     "Dep",
     "Fact",
@@ -23,6 +25,7 @@ __all__ = [
     "Job",
     "JobSpec",
     "JobState",
+    "MakingWay",
     "Node",
     "NodeAlloc",
     "NodeFlag",
@@ -34,6 +37,7 @@ __all__ = [
     "Plan",
     "PolicyChange",
     "PolicyRecord",
+    "Preemption",
     "Qos",
     "Reservation",
     "Reserved",
@@ -49,5 +53,6 @@ __all__ = [
     "Used",
     "User",
     "Verdict",
+    "Victim",
     "Wckey",
 ]

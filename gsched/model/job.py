@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gsched.model.preempt import Claim, MakingWay
 from gsched.model.states import Hold, JobState, Phase
 
 
@@ -328,6 +329,19 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     #: of an attempt that a lost node ended: when that node was last heard of (epoch seconds): what
     #: it used after that is not known; 0: its end was reported
     last_report: int = 0
+    #: it makes way for another, until its attempt is over
+    way: MakingWay | None = None
+    #: what is kept for it while it waits for those that make way
+    claim: Claim | None = None
+    #: how often it has made way, and for which jobs: it never preempts those
+    preempted: int = 0
+    above: list[int] = []
+    #: when the attempt last made way (epoch seconds), for display; 0 never
+    preempt_time: int = 0
+    #: when the attempt last said that its work is saved (epoch seconds); 0 never
+    checkpoint_time: int = 0
+    #: why the last attempt was followed by another: "preempted", "node_fail", ...; "" none was
+    restart_reason: str = ""
 
     @property
     def finished(self) -> bool:

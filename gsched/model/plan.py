@@ -6,6 +6,7 @@ import msgspec
 
 from gsched.model.job import NodeAlloc
 from gsched.model.node import Verdict
+from gsched.model.preempt import Preemption
 
 
 class Placement(msgspec.Struct, gc=False):
@@ -33,6 +34,8 @@ class Plan(msgspec.Struct):
     wake_at: int = 0
     #: False: the pass stopped at its limit and wants to go on
     complete: bool = True
+    #: who makes way for whom, in the order decided
+    preemptions: list[Preemption] = []
 
     def reasons(self) -> dict[int, str]:
         """Job id -> reason, of all verdicts. Cost: verdicts."""

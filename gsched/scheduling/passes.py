@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from gsched.model import Plan
+from gsched.scheduling import preemption
 from gsched.scheduling.options import options_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ def run_pass(ledger: Ledger, now: float, max_starts: int = MAX_STARTS) -> Plan:
         # The rest of the queue has its turn later.
         due = cluster.last_full + options.full_interval
         plan.wake_at = min(plan.wake_at or due, due)
+    if plan.complete:
+        plan.preemptions, wake = preemption.decide(ledger, int(now))
+        if wake:
+            plan.wake_at = min(plan.wake_at or wake, wake)
     return plan
 
 

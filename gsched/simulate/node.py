@@ -179,6 +179,8 @@ class SimNode:
                 self.identity = msgspec.msgpack.encode(action.identity)
             elif isinstance(action, words.Log):
                 self.world.note(f"{self.name} {action.level}: {action.text}")
+            elif isinstance(action, words.WriteNotice | words.DropNotice):
+                continue  # nobody reads them here
             elif not isinstance(action, words.Action):
                 continue  # nobody asks for steps here
             elif action.key not in broken:

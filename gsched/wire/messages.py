@@ -70,6 +70,8 @@ class AttemptReport(msgspec.Struct, array_like=True, gc=False):
     #: what is wrong with the node, in the words of its drain reason: "Epilog error", "Kill task
     #: failed: ..."
     fault: str = ""
+    #: ms since it said last that its work is saved; -1 never
+    checkpoint_ms: int = -1
 
 
 class Register(_Msg):
@@ -216,6 +218,24 @@ class SetLimit(_Msg):
     limit_s: int
 
 
+class Preempt(_Msg):
+    """It makes way for another job: the notice is written, it is warned, and ended when its time is
+    over, or as soon as it says that its work is saved."""
+
+    n: int
+    job_id: int
+    attempt: int
+    #: seconds that it has left; -1: it need not make way any more
+    grace_s: int
+    #: instead of SIGCONT and SIGTERM to its steps; 0 none
+    signum: int = 0
+    #: `signum` is for the script's shell alone
+    batch: bool = False
+    #: what becomes of it: "requeue" or "cancel"; and why it may be preempted
+    mode: str = ""
+    kind: str = ""
+
+
 class Forget(_Msg):
     """The end is durable at the controller: drop it from the journal."""
 
@@ -224,7 +244,7 @@ class Forget(_Msg):
     attempt: int
 
 
-Order = Prepare | Go | Kill | Signal | SetLimit | Forget | Notify
+Order = Prepare | Go | Kill | Signal | SetLimit | Forget | Notify | Preempt
 
 
 class Welcome(_Msg):

@@ -6,6 +6,7 @@ from slurmd_compat.agent.words import (
     Action,
     AdoptStep,
     CleanUp,
+    DropNotice,
     Ended,
     Failed,
     HookDone,
@@ -19,6 +20,7 @@ from slurmd_compat.agent.words import (
     Linked,
     Log,
     Lost,
+    Marked,
     NotifyStep,
     PutIdentity,
     Record,
@@ -33,6 +35,7 @@ from slurmd_compat.agent.words import (
     Tick,
     Unkillable,
     WriteJob,
+    WriteNotice,
 )
 
 __all__ = [
@@ -41,6 +44,7 @@ __all__ = [
     "AdoptStep",
     "Agent",
     "CleanUp",
+    "DropNotice",
     "Ended",
     "Failed",
     "HookDone",
@@ -54,6 +58,7 @@ __all__ = [
     "Linked",
     "Log",
     "Lost",
+    "Marked",
     "NotifyStep",
     "PutIdentity",
     "Record",
@@ -68,4 +73,5 @@ __all__ = [
     "Tick",
     "Unkillable",
     "WriteJob",
+    "WriteNotice",
 ]

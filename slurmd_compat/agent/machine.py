@@ -24,6 +24,7 @@ from gsched.wire.messages import (
     Notify,
     Order,
     Orders,
+    Preempt,
     Prepare,
     Reregister,
     SetLimit,
@@ -42,6 +43,7 @@ from slurmd_compat.agent.step_words import (
     WaitRecord,
 )
 from slurmd_compat.agent.steps import Planner, Steps
+from slurmd_compat.agent.way import CAUSE, Ways
 from slurmd_compat.agent.words import (
     Absent,
     Action,
@@ -59,6 +61,7 @@ from slurmd_compat.agent.words import (
     KillStep,
     Linked,
     Lost,
+    Marked,
     NotifyStep,
     PutIdentity,
     Record,
@@ -108,6 +111,14 @@ class Agent(Conversation):
             lambda text: self._log("error", text),
         )
 
+        self.ways = Ways(
+            config.kill_wait,
+            lambda action: self._out.append(action),
+            self._put,
+            self._kill,
+            self.steps.signal_job,
+        )
+
     # -- what others may ask
 
     def held(self) -> list[Record]:
@@ -117,8 +128,8 @@ class Agent(Conversation):
     def wake_at(self) -> int:
         """Monotonic ms at which a Tick is due."""
         mark = self._talk_at()
-        steps = self.steps.wake_at()
-        return min(mark, steps) if steps >= 0 else mark
+        marks = (mark, self.steps.wake_at(), self.ways.wake_at())
+        return min(one for one in marks if one >= 0)
 
     # -- inputs
 
@@ -142,6 +153,8 @@ class Agent(Conversation):
         self.steps.restore(leads, shares, known, now, waits)
         for record in known:
             attempt = self._held[record.key]
+            if record.boot_id == self.boot_id:
+                self.ways.restore(attempt)
             if record.phase == Phase.RELEASED:
                 continue
             if record.boot_id != self.boot_id:
@@ -200,6 +213,11 @@ class Agent(Conversation):
 
     def _tick(self, now: int) -> None:
         self.steps.tick(now)
+        for key in self.ways.due(now):
+            attempt = self._held.get(key)
+            if attempt is not None and attempt.record.phase < Phase.ENDED:
+                self._kill(attempt, CAUSE, now)
+                self._soon(now)
         self._talk(now)
 
     # -- orders
@@ -250,6 +268,8 @@ class Agent(Conversation):
                     self._start(attempt, now)
                 else:
                     self._put(attempt)
+        elif isinstance(order, Preempt):
+            self.ways.order(attempt, order, now)
         elif isinstance(order, Signal):
             self._signal(attempt, order, now)
         elif isinstance(order, Notify):
@@ -267,6 +287,7 @@ class Agent(Conversation):
             if record.phase == Phase.RELEASED:
                 del self._held[record.key]
                 self.steps.forget(record.key)
+                self.ways.forget(record.key)
                 self._out.append(JournalDel(record.key))
             else:
                 self._log("warning", f"{record.title} is not released yet: not forgotten")
@@ -428,12 +449,17 @@ class Agent(Conversation):
         | Absent
         | HookDone
         | Unkillable
-        | JournalFailed,
+        | JournalFailed
+        | Marked,
         now: int,
     ) -> None:
         record = attempt.record
         if isinstance(item, HookDone):
             self._hook_done(attempt, item, now)
+            return
+        if isinstance(item, Marked):
+            if self.ways.marked(attempt, item, now):
+                self._soon(now)
             return
         if isinstance(item, Unkillable):
             if record.phase < Phase.RELEASED and not record.fault:

@@ -54,6 +54,10 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     ending: tuple[int, str] | None = None
     #: what is wrong with this node, as the attempt has shown: the reason for a drain
     fault: str = ""
+    #: it makes way: monotonic ms of this boot at which it is ended; -1 it does not
+    way_ms: int = -1
+    #: monotonic ms of this boot at which it said last that its work is saved; -1 never
+    saved_ms: int = -1
 
     @property
     def key(self) -> Key:
@@ -79,6 +83,7 @@ class Record(msgspec.Struct, array_like=True, gc=False):
             max_rss_kb=self.max_rss_kb,
             error=self.error,
             fault=self.fault,
+            checkpoint_ms=max(0, now - self.saved_ms) if self.saved_ms >= 0 else -1,
         )
 
 
@@ -149,6 +154,14 @@ class HookDone(msgspec.Struct):
     error: str = ""
 
 
+class Marked(msgspec.Struct):
+    """The job has said by a file that its work is saved: "saved" (it need not run on if it has to
+    make way) or "checkpoint"."""
+
+    key: Key
+    what: str
+
+
 class Unkillable(msgspec.Struct):
     """Processes of the attempt have been left for too long after SIGKILL; `evidence`: which."""
 
@@ -182,6 +195,7 @@ Input = (
     | HookDone
     | Unkillable
     | JournalFailed
+    | Marked
 )
 
 # ---- actions ------------------------------------------------------------------------------------
@@ -246,6 +260,22 @@ class SignalStep(msgspec.Struct):
     target: str
 
 
+class WriteNotice(msgspec.Struct):
+    """The job has so many seconds left, then makes way; carried out before any later action."""
+
+    key: Key
+    record: Record
+    seconds: int
+    mode: str
+    kind: str
+
+
+class DropNotice(msgspec.Struct):
+    """It need not make way any more."""
+
+    key: Key
+
+
 class NotifyStep(msgspec.Struct):
     """A line for the step's error file."""
 
@@ -289,6 +319,8 @@ Action = (
     | KillStep
     | SignalStep
     | NotifyStep
+    | WriteNotice
+    | DropNotice
     | SetStepLimit
     | CleanUp
     | SendRegister

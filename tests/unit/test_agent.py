@@ -21,6 +21,7 @@ from gsched.wire.messages import (
     LaunchSpec,
     Order,
     Orders,
+    Preempt,
     Prepare,
     Register,
     Report,
@@ -35,6 +36,7 @@ from slurmd_compat.agent import (
     AdoptStep,
     Agent,
     CleanUp,
+    DropNotice,
     Ended,
     Failed,
     HookDone,
@@ -47,6 +49,7 @@ from slurmd_compat.agent import (
     KillStep,
     Log,
     Lost,
+    Marked,
     PutIdentity,
     Record,
     Released,
@@ -58,6 +61,7 @@ from slurmd_compat.agent import (
     Started,
     Tick,
     WriteJob,
+    WriteNotice,
 )
 
 CLUSTER = "c-1"
@@ -703,3 +707,84 @@ AnySequence.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestAnySequence = AnySequence.TestCase
+
+
+# ---- making way for others ---------------------------------------------------------------------
+
+
+def running(job_id: int = 5) -> World:
+    world = World()
+    world.register()
+    world.order(Prepare(0, launch(job_id), go=True))
+    world.actions.clear()
+    return world
+
+
+def test_it_is_told_before_it_is_warned_and_ended_when_its_time_is_over() -> None:
+    world = running()
+    world.order(Preempt(0, 5, 1, 30, 10, True, "requeue", "qos"))
+    kinds = [type(action) for action in world.actions]
+    # On disk, told, and only then warned.
+    at = [kinds.index(kind) for kind in (JournalPut, WriteNotice, SignalStep)]
+    assert at == sorted(at)
+    (notice,) = [action for action in world.actions if isinstance(action, WriteNotice)]
+    assert (notice.seconds, notice.mode, notice.kind) == (30, "requeue", "qos")
+    (warned,) = [action for action in world.actions if isinstance(action, SignalStep)]
+    assert (warned.signum, warned.target) == (10, "batch")
+    assert world.agent.wake_at() <= world.now + 30_000
+    # No word of the controller any more: a restart of the daemon changes nothing either.
+    world.now += 20_000
+    world.start()
+    world.now += 9_999
+    world.feed(Tick())
+    assert not world.killed
+    world.now += 1
+    world.feed(Tick())
+    assert world.killed == [(key_of(5), "preempted")]
+
+
+def test_a_second_order_does_not_warn_again_and_one_may_be_spared() -> None:
+    world = running()
+    world.order(Preempt(0, 5, 1, 30), Preempt(0, 5, 1, 30))
+    assert sum(isinstance(action, WriteNotice) for action in world.actions) == 1
+    world.order(Preempt(0, 5, 1, -1))
+    assert any(isinstance(action, DropNotice) for action in world.actions)
+    world.now += 60_000
+    world.feed(Tick())
+    assert not world.killed
+
+
+def test_who_has_saved_his_work_need_not_wait() -> None:
+    world = running()
+    world.order(Preempt(0, 5, 1, 600))
+    world.now += 2_000
+    world.feed(Marked(key_of(5), "checkpoint"))
+    assert not world.killed
+    world.feed(Marked(key_of(5), "saved"))
+    assert world.killed == [(key_of(5), "preempted")]
+    assert world.one().checkpoint_ms == 0
+
+
+def test_a_saved_state_outside_of_that_is_only_told() -> None:
+    world = running()
+    assert world.one().checkpoint_ms == -1
+    world.feed(Marked(key_of(5), "saved"))
+    world.now += 7_000
+    assert world.one().checkpoint_ms == 7_000
+    assert not world.killed
+    # Written over and over it is not journalled each time.
+    world.feed(Marked(key_of(5), "checkpoint"))
+    puts = sum(isinstance(action, JournalPut) for action in world.actions)
+    for _ in range(20):
+        world.now += 10
+        world.feed(Marked(key_of(5), "checkpoint"))
+    assert sum(isinstance(action, JournalPut) for action in world.actions) == puts
+
+
+def test_without_grace_it_is_told_and_ended_at_once() -> None:
+    world = running()
+    world.order(Preempt(0, 5, 1, 0, mode="cancel"))
+    kinds = [type(action) for action in world.actions]
+    assert kinds.index(WriteNotice) < kinds.index(KillStep)
+    (notice,) = [action for action in world.actions if isinstance(action, WriteNotice)]
+    assert notice.seconds == CONFIG.kill_wait

@@ -1,0 +1,152 @@
+"""What waiting jobs have been promised of the place of running ones, and what they could be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from gsched import _core
+from gsched.cluster.allocations import Allocations
+from gsched.cluster.nodes import Nodes
+from gsched.cluster.queue import Queue
+from gsched.cluster.requests import Requests
+from gsched.cluster.windows import Windows
+from gsched.model import Job, ReservedNode
+from gsched.model.preempt import Claim
+
+#: what a pass says of a row that waits for room
+_BLOCKED = frozenset({_core.RESOURCES, _core.PRIORITY, _core.BEHIND})
+
+
+class Claims:
+    """Promises, and the questions from which they are made."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        requests: Requests,
+        queue: Queue,
+        core: _core.Core,
+        windows: Windows,
+        allocations: Allocations,
+    ) -> None:
+        self._nodes = nodes
+        self._requests = requests
+        self._queue = queue
+        self._core = core
+        self._windows = windows
+        self._allocations = allocations
+        #: waiting jobs that may preempt others; those of them that were looked at -> until when not
+        self.may: set[int] = set()
+        self.tried: dict[int, int] = {}
+        #: whether a job is one of them
+        self.judge: Callable[[Job], bool] = lambda _: False
+
+    # ---- the queue -----------------------------------------------------------------------------
+
+    def came(self, job: Job) -> None:
+        """A job waits, or has changed."""
+        if self.judge(job):
+            self.may.add(job.id)
+            self.tried.pop(job.id, None)
+
+    def went(self, job_id: int) -> None:
+        """A job waits no more."""
+        self.may.discard(job_id)
+        self.tried.pop(job_id, None)
+
+    def blocked(self, job_id: int) -> list[str]:
+        """Partitions in which the last pass found no room for a waiting job, and nothing else in
+        its way. Cost: its rows."""
+        if job_id in self._queue.parked:
+            return []
+        found = []
+        for key in self._queue.leads(job_id):
+            if self._core.verdict(key) in _BLOCKED:
+                found.append(self._queue.row[key][1])
+        return list(dict.fromkeys(found))
+
+    def planned(self) -> Iterator[tuple[int, list[str]]]:
+        """(job, nodes) of what the plan keeps for waiting jobs. Cost: reservations."""
+        for one in self._core.reservations():
+            row = self._queue.row.get(one.key)
+            if row is not None and one.at >= 0:
+                yield row[0], [self._nodes.names[share[0]] for share in one.placement.nodes]
+
+    def holders(self) -> Iterator[int]:
+        """Jobs that hold nodes."""
+        for job_id, _ in self._allocations.held():
+            yield job_id
+
+    # ---- whose work ----------------------------------------------------------------------------
+
+    def cheapest(
+        self,
+        job: Job,
+        partition: str,
+        victims: Sequence[tuple[int, int]],
+        now: int,
+        *,
+        avoid: Collection[str] = (),
+        strict: bool = False,
+    ) -> tuple[list[int], list[ReservedNode]] | None:
+        """Of the jobs (id, cost), in order, those whose going makes a waiting job fit in a
+        partition at the least cost, and what it then takes; None: all of them are not enough.
+        Cost: Core.cheapest."""
+        if not victims:
+            return None
+        keys: list[int] = []
+        costs: list[int] = []
+        whose: dict[int, int] = {}
+        for job_id, cost in victims:
+            key = self._allocations.key(job_id)
+            if key is not None:
+                keys.append(key)
+                costs.append(cost)
+                whose[key] = job_id
+        few = self._queue.switches(job.id)[0]
+        try:
+            words = self._requests.words(job.spec.shape, partition)
+            req = self._requests.acquire(job.spec.shape, partition, few)
+        except (ValueError, KeyError):
+            return None
+        try:
+            found = self._core.cheapest(
+                req,
+                keys,
+                costs,
+                now,
+                job.time_limit,
+                avoid=[self._nodes.index[name] for name in avoid],
+                strict=strict,
+            )
+        finally:
+            self._core.drop_request(req)
+        if found is None:
+            return None
+        chosen, placement = found
+        kept = []
+        for node, cpus, _, _, gpus in placement.nodes:
+            name = self._nodes.names[node]
+            every = self._nodes.gpu_bits(name)
+            # Who has all GPUs of a node has it for himself: also its memory is kept then.
+            whole = words["exclusive"] or (every and gpus == every)
+            kept.append(ReservedNode(name) if whole else ReservedNode(name, cpus, gpus))
+        return [whose[key] for key in chosen], kept
+
+    # ---- promises ------------------------------------------------------------------------------
+
+    def promise(self, job: Job, claim: Claim, now: int) -> None:
+        """What a claim names is kept for the job, which must be queued anew. Cost: as an advance
+        reservation's."""
+        self._windows.claim(job.id, claim, now, job.time_limit)
+
+    def drop(self, job_id: int) -> None:
+        """Nothing is kept for a job any more; one that waits must be queued anew."""
+        self._windows.unclaim(job_id)
+
+    def usable(self, claim: Claim) -> bool:
+        """Whether all nodes of a claim take work."""
+        return all(
+            share.node in self._nodes.index and self._nodes.usable(share.node)
+            for share in claim.nodes
+        )

@@ -1,0 +1,184 @@
+"""Whose running work makes way for a waiting job: one plan, all or nothing.
+
+A job that ranks strictly above running ones (policy/preempt.py) and is blocked gets the cheapest
+set of them whose going makes it fit: `propose`, which anybody with another relation (guarantees of
+accounts) calls with the victims that it allows. Nobody goes unless the job then has room, nobody
+goes in vain, and what they free is kept for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gsched.model import Job, JobState
+from gsched.model.preempt import Claim, Preemption, Victim
+from gsched.policy.preempt import above, lost
+
+if TYPE_CHECKING:
+    from gsched.ledger.ledger import Ledger
+
+#: blocked jobs that are looked at in one pass, and seconds until one is looked at again
+MOST_TRIES = 8
+AGAIN_S = 2
+#: running jobs among which is chosen: those that cost least
+MOST_VICTIMS = 4096
+
+
+@dataclass(order=True)
+class Candidate:
+    """One that may be asked to make way. Sorted by cost: equals by what is written next."""
+
+    #: what its going costs
+    cost: int
+    #: of equals the one that started last
+    since: int
+    job_id: int
+    victim: Victim = field(compare=False)
+
+
+@dataclass
+class Spared:
+    """A running job that ranks lower and is left alone."""
+
+    job: Job
+    #: epoch seconds; -1 for good
+    until: int
+
+
+def decide(led: Ledger, now: int) -> tuple[list[Preemption], int]:
+    """(who makes way for whom, when time alone may change that; 0: nothing). After a pass, for jobs
+    that it found blocked. Cost: nothing while no waiting job may preempt; else jobs that hold
+    nodes, and Core.cheapest, for up to MOST_TRIES of them."""
+    rules, cluster = led.rules(), led.cluster
+    if not cluster.claims.may or led.awaits(now):
+        return [], 0
+    found: list[Preemption] = []
+    wake = 0
+    taken: set[int] = set()
+    tries = 0
+    for job in sorted(
+        (led.jobs[one] for one in cluster.claims.may), key=lambda one: _rank(led, one)
+    ):
+        again = cluster.claims.tried.get(job.id, 0)
+        if again > now:
+            wake = min(wake or again, again)
+            continue
+        if job.claim is not None or job.spec.begin > now:
+            continue
+        partitions = cluster.claims.blocked(job.id)
+        if not partitions:
+            continue
+        if rules.options.wait and _starts_soon(led, job, now + rules.options.wait):
+            continue
+        tries += 1
+        if tries > MOST_TRIES:
+            wake = min(wake or now + 1, now + 1)
+            break
+        cluster.claims.tried[job.id] = now + AGAIN_S
+        for partition in partitions:
+            allowed, spared = candidates(led, job, partition, now)
+            for one in spared:
+                if one.until > 0:
+                    wake = min(wake or one.until, one.until)
+            plan = propose(led, job, partition, (c for c in allowed if c.job_id not in taken), now)
+            if plan is not None:
+                found.append(plan)
+                taken.update(one.job_id for one in plan.victims)
+                # What the first ones are promised is kept from the next pass on.
+                return found, now + 1
+    return found, wake
+
+
+def _rank(led: Ledger, job: Job) -> tuple[int, int, int]:
+    names = job.spec.partitions or (job.partition,)
+    found = [
+        led.config.partitions[name].priority_tier for name in names if name in led.config.partitions
+    ]
+    return -max(found, default=0), -job.priority, job.id
+
+
+def _starts_soon(led: Ledger, job: Job, by: int) -> bool:
+    at, nodes = led.cluster.estimate(job.id)
+    return bool(nodes) and 0 < at <= by
+
+
+def candidates(
+    led: Ledger, job: Job, partition: str, now: int
+) -> tuple[list[Candidate], list[Spared]]:
+    """The running jobs that a waiting one may preempt, and those that rank lower and are exempt
+    now. Cost: jobs that hold nodes."""
+    rules = led.rules()
+    options = rules.options
+    allowed: list[Candidate] = []
+    spared: list[Spared] = []
+    for other in _running(led):
+        if other.way is not None or not rules.preempts(job, partition, other):
+            continue
+        if above(job, other, led.jobs.get):
+            continue
+        mode = rules.mode(other, led.may_requeue(other))
+        if not mode:
+            continue
+        until = rules.exempt_until(other)
+        if until < 0 or until > now:
+            spared.append(Spared(other, until))
+            continue
+        cost = lost(other, now)
+        if options.youngest_first:
+            cost = now - other.start_time
+        victim = Victim(other.id, other.attempt, mode, rules.grace(other), _KIND[rules.kind])
+        allowed.append(Candidate(cost, -other.start_time, other.id, victim))
+    return allowed, spared
+
+
+_KIND = {"qos": "qos", "partition_prio": "partition"}
+
+
+def _running(led: Ledger) -> Iterator[Job]:
+    """Those that could make way. Of heterogeneous jobs none: they end together or not at all."""
+    for job_id in led.cluster.claims.holders():
+        job = led.jobs.get(job_id)
+        if job is not None and job.state == JobState.RUNNING and not job.het_job_id:
+            yield job
+
+
+def propose(
+    led: Ledger, job: Job, partition: str, allowed: Iterable[Candidate], now: int
+) -> Preemption | None:
+    """The cheapest of the sets among `allowed` that make a blocked job fit in a partition; None:
+    not even all of them do. With PreemptParameters=strict_order the lowest in rank go first, else
+    those that cost least. Nothing is changed: ledger/preempt.py carries it out. Cost: sorting, and
+    Core.cheapest."""
+    strict = led.rules().options.strict_order
+    order = sorted(allowed)
+    if strict:
+        order.sort(key=lambda one: (led.jobs[one.job_id].priority, one))
+    order = order[:MOST_VICTIMS]
+    found = led.cluster.claims.cheapest(
+        job,
+        partition,
+        [(one.job_id, one.cost) for one in order],
+        now,
+        avoid=_kept_for_others(led, job),
+        strict=strict,
+    )
+    if found is None:
+        return None
+    ids, nodes = found
+    by_id = {one.job_id: one.victim for one in order}
+    victims = [by_id[one] for one in ids]
+    claim = Claim(now, partition, nodes, [(one.job_id, one.attempt) for one in victims])
+    return Preemption(job.id, claim, victims)
+
+
+def _kept_for_others(led: Ledger, job: Job) -> set[str]:
+    """Nodes that the plan keeps for jobs which come first: they are not taken from them."""
+    mine = _rank(led, job)
+    found: set[str] = set()
+    for other_id, nodes in led.cluster.claims.planned():
+        other = led.jobs.get(other_id)
+        if other is not None and other.id != job.id and _rank(led, other) < mine:
+            found.update(nodes)
+    return found
