@@ -182,7 +182,7 @@ def job_table(env: Mapping[str, str], cluster: str = "") -> Table[JobView]:
             F("i", ("JobArrayId",), "JOBID", lambda v: v.id_text, _id_key),
             F("A", ("JobId",), "JOBID", lambda v: str(v.job.id), lambda v: v.job.id),
             F("", ("LastSchedEval",), "LAST_SCHED_EVAL", when(lambda v: v.job.last_sched_eval)),
-            F("", ("PreemptTime",), "PREEMPT_TIME", lambda v: "N/A"),
+            F("", ("PreemptTime",), "PREEMPT_TIME", when(lambda v: v.job.preempt_time)),
             F("W", ("Licenses",), "LICENSES", lambda v: or_null(v.job.spec.licenses)),
             F("", ("LicensesAlloc",), "LICENSES_ALLOC", lambda v: or_null(v.job.licenses_alloc)),
             F("", ("MaxCPUs",), "MAX_CPUS", lambda v: "0"),

@@ -53,7 +53,9 @@ def job_lines(view: JobView, env: Mapping[str, str], now: float, detail: int) ->
         f"Deadline={when(spec.deadline, 'N/A')}",
     ]
     if not view.pending:
-        lines.append(f"PreemptEligibleTime={when(job.start_time)} PreemptTime=None")
+        eligible = when(job.preempt_eligible or job.start_time)
+        preempted = when(job.preempt_time, "None")
+        lines.append(f"PreemptEligibleTime={eligible} PreemptTime={preempted}")
     lines += [
         f"SuspendTime={when(job.suspend_time, 'None')} SecsPreSuspend={job.pre_suspend_s} "
         f"LastSchedEval={when(job.last_sched_eval)} Scheduler=Main",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from gsched.model.why import Away, Cause, JobRef, Kept, Lack, Place, Why
 from gsched.units import format_limit, format_memory_short
+from gsched_cli.why_preempt import CAUSES as PREEMPTION
 
 #: epoch seconds as text
 When = Callable[[int], str]
@@ -331,6 +332,7 @@ _CAUSES: dict[str, Callable[[Why, Cause, When], str]] = {
     "not_tested": _not_tested,
     "new": _new,
     "settling": _settling,
+    **PREEMPTION,
 }
 
 

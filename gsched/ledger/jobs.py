@@ -138,6 +138,7 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     job.steps_known = []
     job.suspend_time = job.pre_suspend_s = 0
     job.preempt_time = job.checkpoint_time = 0
+    job.preempt_eligible = max(job.start_time, led.rules().exempt_until(job))
     job.gpu_types = led.cluster.gpu_types(job.alloc)
     job.licenses_alloc = led.cluster.take_licenses(job)
     job.billing = tres.with_billing(led.config, job.partition, tres.allocated(job))["billing"]
@@ -484,7 +485,7 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.wstatus = job.derived_wstatus = 0
     job.suspend_time = job.pre_suspend_s = 0
     job.cancelled_by = -1
-    job.last_report = 0
+    job.last_report = job.preempt_time = 0
     job.submit_time = int(now)
     if job.requeue_wait:
         job.spec = msgspec.structs.replace(job.spec, begin=int(now) + job.requeue_wait)

@@ -338,6 +338,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     above: list[int] = []
     #: when the attempt last made way (epoch seconds), for display; 0 never
     preempt_time: int = 0
+    #: from when on the attempt may have to make way (epoch seconds)
+    preempt_eligible: int = 0
     #: when the attempt last said that its work is saved (epoch seconds); 0 never
     checkpoint_time: int = 0
     #: why the last attempt was followed by another: "preempted", "node_fail", ...; "" none was

@@ -16,7 +16,7 @@ from gsched import access, dependency, licenses
 from gsched.hostlist import compress, expand
 from gsched.model import Dep, Hold, Job, JobState, Node, NodeFlag
 from gsched.model.why import Ahead, Away, Cause, JobRef, Lack, Place, Start, Why
-from gsched.scheduling import limited
+from gsched.scheduling import limited, why_preempt
 from gsched.scheduling.passes import max_test
 from gsched.scheduling.suggest import suggest
 
@@ -125,6 +125,10 @@ def _one(led: Ledger, job: Job, asked: Asked) -> Why:
     outside = [cause for cause in _outside(led, job, asked) if not _passed(cause, asked)]
     bars = list(_bars(led, job))
     open_ = [name for name in why.partitions if name not in {bar.partition for bar in bars}]
+    if job.claim is not None and not outside:
+        why.causes = [why_preempt.promised(led, job, lambda one: _ref(one, asked))]
+        why.reason = "Resources"
+        return why
     places = []
     causes = []
     for way in _ways(led, job, open_):
@@ -144,6 +148,8 @@ def _one(led: Ledger, job: Job, asked: Asked) -> Why:
         why.causes = parked + rest + causes + others + bars
     else:
         why.causes = parked + bars + rest + others
+    if not outside and causes:
+        why.causes += why_preempt.possible(led, job, open_, asked.now, lambda one: _ref(one, asked))
     why.starts = not outside and not others and any(place.starts for place in places)
     why.never = _never(why, open_)
     jobs, first = led.cluster.what_if.ahead(job.id)

@@ -11,7 +11,9 @@ from unit.ledger_support import CONF, Bench, at
 from gsched.ledger import Ledger
 from gsched.model import Job, JobState, Phase, Qos, Shape
 from gsched.policy.preempt import Rules, cycles
+from gsched.scheduling.explain import Asked, explain
 from gsched.wire.messages import CancelJobs, Kill, Preempt
+from gsched_cli.why_words import cause_text
 
 QOS = CONF + "PreemptType=preempt/qos\nPreemptMode=REQUEUE\n"
 WHOLE = Shape(gpus_per_node=8)
@@ -305,6 +307,30 @@ def test_no_thrash() -> None:
                     over(b, job, wstatus=0)
     assert rounds <= 2 * len(jobs)
     assert all(job.preempted <= 2 for job in jobs)
+
+
+def test_what_users_see() -> None:
+    b = bench(QOS + "PreemptExemptTime=00:05:00\n")
+    jobs = fill(b)
+    assert all(job.preempt_eligible == job.start_time + 300 for job in jobs)
+    high = b.job(shape=WHOLE, qos="high", time_limit=60)
+    assert b.verdict(high) == "Resources"
+    why = explain(b.led, high, Asked(int(b.now), int(b.now)))
+    exempt = next(cause for cause in why.causes if cause.kind == "exempt")
+    assert exempt.until == jobs[0].start_time + 300
+    assert exempt.have == 4
+    pass_time(b, 301)
+    why = explain(b.led, high, Asked(int(b.now), int(b.now)))
+    would = next(cause for cause in why.causes if cause.kind == "would_preempt")
+    assert len(would.jobs) == 1
+    b.schedule()
+    victim = next(job for job in jobs if job.state == JobState.PREEMPTED)
+    assert would.jobs[0].id == str(victim.id)
+    assert b.verdict(high) == "Resources"
+    why = explain(b.led, high, Asked(int(b.now), int(b.now)))
+    assert [cause.kind for cause in why.causes] == ["preempting"]
+    text = cause_text(why, why.causes[0], str)
+    assert text.startswith(f"It preempts job {victim.id}, and starts when they have ended")
 
 
 def test_rings_of_lists_are_found() -> None:

@@ -1,0 +1,171 @@
+"""Random histories of a cluster with preemption, on a virtual clock: no rings, nobody in vain, each
+place kept. What is asked of each history does not look at how it was decided."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from unit.ledger_support import Bench, at
+
+from gsched.model import Job, JobState, Phase, Qos, Shape
+
+CONF = """
+ClusterName=peer
+SlurmctldHost=ctl(127.0.0.1)
+GresTypes=gpu
+DefMemPerCPU=100
+KillWait=5
+SlurmdTimeout=0
+MinJobAge=0
+ReturnToService=2
+PreemptType=preempt/qos
+PreemptMode={mode}
+PreemptExemptTime={exempt}
+SchedulerParameters=preempt_max={most},preempt_cooldown={cool}{more}
+NodeName=DEFAULT CPUs=16 Sockets=2 CoresPerSocket=8 RealMemory=64000 Gres=gpu:h100:8
+NodeName=node[1-3]
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=7-0 DefaultTime=1:00:00 State=UP
+"""
+#: blocks of eight histories; GSCHED_PREEMPT_HISTORIES says another number
+BLOCKS = int(os.environ.get("GSCHED_PREEMPT_HISTORIES", "4"))
+NODES = ("node1", "node2", "node3")
+#: lists of an administrator, with rings among them
+LISTS = (
+    {"a": (), "b": ("a",), "c": ("a", "b")},
+    {"a": ("c",), "b": ("a",), "c": ("b",)},
+    {"a": ("b",), "b": ("a",), "c": ("a", "b")},
+    {"a": ("a",), "b": ("a",), "c": ()},
+)
+
+
+class History:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rnd = rnd = random.Random(seed)
+        conf = CONF.format(
+            mode=rnd.choice(["REQUEUE", "REQUEUE,WITHIN", "CANCEL"]),
+            exempt=rnd.choice([0, 0, 1]),
+            most=rnd.choice([0, 2, 16]),
+            cool=rnd.choice([0, 30]),
+            more=rnd.choice(["", "", ",preempt_wait=60"]),
+        )
+        self.most = int(conf.partition("preempt_max=")[2].partition(",")[0])
+        self.b = Bench(conf)
+        for number, (name, lower) in enumerate(rnd.choice(LISTS).items()):
+            grace = rnd.choice([0, 0, 10])
+            self.b.led.book.put(Qos(number + 2, name, preempt=lower, grace_time=grace))
+        #: job -> when its script would end
+        self.ends: dict[tuple[int, int], float] = {}
+        #: who made way for whom
+        self.edges: set[tuple[int, int]] = set()
+        #: promises: preemptor -> its victims, as long as it has one
+        self.promised: dict[int, list[tuple[int, int]]] = {}
+        self.eligible: dict[int, int] = {}
+        self.kept = self.broken = 0
+
+    def submit(self) -> None:
+        rnd = self.rnd
+        nodes = rnd.choice([1, 1, 1, 2])
+        shape = Shape(gpus_per_node=rnd.choice([1, 2, 4, 8, 8]), min_nodes=nodes, max_nodes=nodes)
+        job = self.b.job(shape=shape, qos=rnd.choice("abc"), time_limit=rnd.choice([60, 600]))
+        job.priority = rnd.randrange(1, 50)
+        self.b.led.cluster.queue_job(job)
+
+    def step(self) -> None:
+        b, rnd = self.b, self.rnd
+        b.now += rnd.choice([0, 1, 5, 20])
+        for _ in range(rnd.choice([0, 0, 1, 2])):
+            self.submit()
+        waiting = [job for job in b.led.jobs.values() if job.state == JobState.PENDING]
+        if waiting and rnd.random() < 0.05:
+            job = rnd.choice(waiting)
+            job.priority = rnd.randrange(1, 50)
+            b.led.cluster.queue_job(job)
+        b.tick()
+        b.schedule()
+        self.note()
+        for name in NODES:
+            b.report(name, *(self.said(b.led.jobs[one]) for one in list(b.led.parts[name])))
+
+    def said(self, job: Job) -> object:
+        now, rnd = self.b.now, self.rnd
+        key = (job.id, job.attempt)
+        if job.configuring and len(job.alloc) > 1 and not job.finished:
+            return at(job, Phase.PREPARED)
+        end = self.ends.setdefault(key, now + rnd.choice([5, 50, 5000]))
+        if job.finished:
+            # Its processes take their time.
+            return at(job, Phase.RELEASED if rnd.random() < 0.6 else Phase.RUNNING)
+        if job.way is not None and (now >= job.way.until or rnd.random() < 0.1):
+            return at(job, Phase.ENDED, cause="preempted", wstatus=15)
+        if now >= end:
+            return at(job, Phase.RELEASED, wstatus=0)
+        saved = rnd.randrange(20_000) if rnd.random() < 0.1 else -1
+        return at(job, Phase.RUNNING, checkpoint_ms=saved)
+
+    def note(self) -> None:
+        led = self.b.led
+        for job in led.jobs.values():
+            if job.way is not None:
+                self.edges.add((job.way.by, job.id))
+                by = led.jobs.get(job.way.by)
+                if not job.finished:
+                    # Who makes way does so for one that has been promised its place.
+                    assert by is not None
+                    assert by.claim is not None
+                    assert (job.id, job.attempt) in by.claim.victims
+            if self.most:
+                assert job.preempted <= self.most
+            if job.state == JobState.RUNNING and job.id in self.promised:
+                self.kept += 1
+                del self.promised[job.id]
+            if job.claim is not None:
+                assert job.state == JobState.PENDING
+                self.promised[job.id] = job.claim.victims
+            elif job.id in self.promised:
+                self.broken += 1
+                del self.promised[job.id]
+            if job.state == JobState.RUNNING and job.id not in self.eligible:
+                self.eligible[job.id] = job.eligible_time
+            elif job.state == JobState.PENDING and job.id in self.eligible:
+                # Queued again, at the place that it had.
+                assert job.eligible_time == self.eligible[job.id]
+
+    def rings(self) -> list[int]:
+        """Jobs on a ring of "preempted"."""
+        below: dict[int, set[int]] = {}
+        for upper, lower in self.edges:
+            below.setdefault(upper, set()).add(lower)
+        found = []
+        for first in below:
+            seen: set[int] = set()
+            todo = list(below[first])
+            while todo:
+                one = todo.pop()
+                if one == first:
+                    found.append(first)
+                    break
+                if one not in seen:
+                    seen.add(one)
+                    todo.extend(below.get(one, ()))
+        return found
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_histories(block: int) -> None:
+    kept = broken = edges = 0
+    for seed in range(block * 8, block * 8 + 8):
+        history = History(seed)
+        for _ in range(60):
+            history.step()
+        assert not history.rings(), seed
+        kept += history.kept
+        broken += history.broken
+        edges += len(history.edges)
+    # They preempt, and nobody in vain: every promise was kept.
+    assert edges > 8
+    assert kept > 4
+    assert broken == 0
