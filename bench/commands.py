@@ -6,8 +6,9 @@
 squeue, sinfo, `scontrol show job`, sbatch and scancel, with few and with many jobs waiting. Each
 run starts the program anew. The commands take turns, so that what else the machine does falls on
 all alike, and so that a few jobs are others whenever squeue is called. "In a new format" is a
-report that nobody has asked for before. Jobs wait because the nodes are drained. --ahead: both sides
-and their commands have real-time priority, so that other work on the machine hardly counts (root).
+report that nobody has asked for before. Jobs wait because the nodes are drained. --ahead: both
+sides and their commands have real-time priority, so that other work on the machine hardly counts
+(as root).
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def main() -> None:
         if key in ours and key in theirs:
             ratio = f"{statistics.median(ours[key]) / statistics.median(theirs[key]):.2f}"
         cells = [show(side[key]) if key in side else "" for side in (ours, theirs)]
-        rows.append(Row(f"`{name}`, {size:,} jobs, ms", *cells, ratio, f"<= {GOAL}"))
+        rows.append(Row(f"{_shown(name)}, {size:,} jobs, ms", *cells, ratio, f"<= {GOAL}"))
     report(rows)
     if ours and theirs and options.runs >= ENOUGH:
         about = {
@@ -114,6 +115,10 @@ def main() -> None:
         }
         about |= {name: _values(side) for name, side in (("gsched", ours), ("slurm", theirs))}
         options.json.write_text(json.dumps(about, indent=1) + "\n")
+
+
+def _shown(name: str) -> str:
+    return "`squeue` in a new format" if name == NEW else f"`{name}`"
 
 
 def _values(side: dict[tuple[str, int], list[float]]) -> dict[str, list[float]]:
