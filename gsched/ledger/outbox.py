@@ -8,6 +8,7 @@ import msgspec
 
 from gsched.ledger.outcome import Outcome
 from gsched.model import Fact, Job, Step
+from gsched.policy.enforce import enforced
 from gsched.wire.messages import AckOutbox, Call, Done, Refused
 
 if TYPE_CHECKING:
@@ -23,16 +24,17 @@ def enabled(led: Ledger) -> bool:
 
 
 def write(led: Ledger, job: Job, now: float, out: Outcome) -> None:
-    """An attempt is over: its image as of now."""
-    if not enabled(led):
+    """An attempt is over: its image as of now. Not with AccountingStorageEnforce=nojobs."""
+    if not enabled(led) or "nojobs" in enforced(led.config.accounting_storage_enforce):
         return
     image = msgspec.structs.replace(job, alloc=[msgspec.structs.replace(p) for p in job.alloc])
     put(led, Fact(0, int(now), image), out)
 
 
 def write_steps(led: Ledger, job: Job, steps: list[Step], now: float, out: Outcome) -> None:
-    """Steps of a job's present attempt are over."""
-    if enabled(led):
+    """Steps of a job's present attempt are over. Not with AccountingStorageEnforce=nosteps, which
+    nojobs brings along."""
+    if enabled(led) and "nosteps" not in enforced(led.config.accounting_storage_enforce):
         put(led, Fact(0, int(now), None, steps, job.restarts), out)
 
 

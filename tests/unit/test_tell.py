@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from unit.ledger_support import CONF, Bench, at
 
 from gsched.ledger import Outcome, accounts, tell
@@ -23,9 +24,9 @@ ACCOUNTING = CONF + "AccountingStorageType=accounting_storage/slurmdbd\n"
 class Heard(Bench):
     """Keeps what was told."""
 
-    def __init__(self) -> None:
+    def __init__(self, more: str = "") -> None:
         self.facts: list[Fact] = []
-        super().__init__(ACCOUNTING)
+        super().__init__(more + ACCOUNTING)
 
     def apply(self, command: object) -> Outcome:
         out = super().apply(command)
@@ -149,3 +150,15 @@ def test_reservations() -> None:
     b.now = 1_000_201.0
     b.tick()
     assert [isinstance(n, Reserved) and n.gone for n in b.news()].count(True) == 1
+
+
+@pytest.mark.parametrize(("enforce", "told"), [("none", 1), ("nosteps", 1), ("nojobs", 0)])
+def test_ends_of_jobs_are_not_told_with_nojobs(enforce: str, told: int) -> None:
+    b = Heard(f"AccountingStorageEnforce={enforce}\n")
+    job = b.job()
+    b.schedule()
+    node = job.alloc[0].node
+    b.report(node, at(job, Phase.RUNNING))
+    b.report(node, at(job, Phase.RELEASED, wstatus=0))
+    assert job.state is JobState.COMPLETED
+    assert len([fact for fact in b.facts if fact.job is not None]) == told
