@@ -163,9 +163,10 @@ def requests(draw: st.DrawFn, n_nodes: int, *, joint: bool = True) -> dict[str, 
         out["exclusive"] = True
     if "overcommit" in odd:
         out["overcommit"] = True
-    if "features" in odd:
+    # Of variants these say which nodes may be in any answer: all may.
+    if "features" in odd and "variants" not in out:
         out["features_all"] = draw(st.integers(0, 3))
-    if "alternatives" in odd:
+    if "alternatives" in odd and "variants" not in out:
         out["features_any"] = (2, 4)
     number = st.integers(0, n_nodes - 1)
     if "nodelist" in odd:
