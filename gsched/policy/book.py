@@ -60,6 +60,8 @@ class Book:
         self._ids: dict[tuple[str, str, str], int] = {}
         #: account -> ids of what hangs below it: accounts (by `parent`) and users (by `account`)
         self._below: dict[str, dict[int, None]] = {}
+        #: user -> ids of his associations
+        self._of_user: dict[str, dict[int, None]] = {}
         #: id -> with what it inherits; made when it is asked for
         self._effective: dict[int, Assoc] = {}
         for record in records:
@@ -92,6 +94,8 @@ class Book:
             self._unfile(record.id)
             self.assocs[record.id] = record
             self._ids[record.account, record.user, record.partition] = record.id
+            if record.user:
+                self._of_user.setdefault(record.user, {})[record.id] = None
             above = record.parent if record.is_account else record.account
             if above:
                 self._below.setdefault(above, {})[record.id] = None
@@ -117,6 +121,7 @@ class Book:
         if old is None:
             return
         self._ids.pop((old.account, old.user, old.partition), None)
+        self._of_user.get(old.user, {}).pop(assoc_id, None)
         self._below.get(old.parent if old.is_account else old.account, {}).pop(assoc_id, None)
 
     def records(self) -> Iterator[PolicyRecord]:
@@ -164,6 +169,10 @@ class Book:
     def below(self, account: str) -> list[Assoc]:
         """What hangs directly below an account: accounts and users, in the order they were made."""
         return [self.assocs[one] for one in sorted(self._below.get(account, ()))]
+
+    def of_user(self, user: str) -> list[Assoc]:
+        """A user's associations, in the order they were made. Cost: so many."""
+        return [self.assocs[one] for one in sorted(self._of_user.get(user, ()))]
 
     def subtree(self, account: str) -> Iterator[Assoc]:
         """An account's association and all below it, parents first."""

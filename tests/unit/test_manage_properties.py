@@ -99,6 +99,9 @@ def _sound(book: Book) -> None:
     # Indexes made anew are the same.
     again = Book(book.records())
     assert again._ids == book._ids
+    for name in book.users:
+        mine = [one for _, one in sorted(book.assocs.items()) if one.user == name]
+        assert again.of_user(name) == book.of_user(name) == mine
     below = {name: set(found) for name, found in book._below.items() if found}
     assert {name: set(found) for name, found in again._below.items() if found} == below
     for assoc in book.assocs.values():

@@ -314,8 +314,7 @@ def settle_user(work: Work, user: str) -> None:
     record = work.book.users.get(user)
     if record is None:
         return
-    left = sorted(one.id for one in work.book.assocs.values() if one.user == user)
-    accounts = [work.book.assocs[one].account for one in left]
+    accounts = [one.account for one in work.book.of_user(user)]
     if record.default_account not in accounts:
         first = accounts[0] if accounts else ""
         work.put(msgspec.structs.replace(record, default_account=first))

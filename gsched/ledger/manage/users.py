@@ -165,7 +165,13 @@ _OF_USER = ("name", "user", "adminlevel", "defaultaccount", "defaultwckey", "wck
 def _users(work: Work, where: dict[str, list[str]]) -> list[User]:
     """Those whose own fields fit, by name."""
     found = []
-    for user in work.book.users.values():
+    named = where.get("name")
+    every = work.book.users
+    some = every.values()
+    if named is not None:
+        low_names = dict.fromkeys(one.lower() for one in named)
+        some = {name: every[name] for name in low_names if name in every}.values()
+    for user in some:
         keys = [one.name for one in work.book.wckeys.values() if one.user == user.name]
         have = {
             "name": [user.name],
@@ -193,7 +199,7 @@ def _users(work: Work, where: dict[str, list[str]]) -> list[User]:
 def associations(work: Work, where: dict[str, list[str]]) -> list[Assoc]:
     """The associations of users that fit, in the order of the tree."""
     names = {user.name for user in _users(work, where)}
-    found = [one for one in work.book.assocs.values() if one.user in names]
+    found = [one for name in names for one in work.book.of_user(name)]
     for key, wanted in where.items():
         low = {one.lower() for one in wanted}
         if key == "account" or key == "parent":
@@ -330,10 +336,7 @@ def _have(work: Work, users: list[User], what: str, kind: str, name: str) -> Non
     lines = []
     for user in users:
         if kind == "account":
-            has = any(
-                one.user == user.name and one.account == name.lower()
-                for one in work.book.assocs.values()
-            )
+            has = any(one.account == name.lower() for one in work.book.of_user(user.name))
         else:
             has = any(
                 one.user == user.name and one.name == name for one in work.book.wckeys.values()
@@ -356,7 +359,7 @@ def _rename(work: Work, user: User, text: str) -> None:
         raise No(f" Error with request: User '{name}' exists already\n")
     work.drop(user)
     work.put(msgspec.structs.replace(user, name=name))
-    for assoc in [one for one in work.book.assocs.values() if one.user == user.name]:
+    for assoc in work.book.of_user(user.name):
         work.put(replaced(assoc, user=name))
     for key in [one for one in work.book.wckeys.values() if one.user == user.name]:
         work.put(msgspec.structs.replace(key, user=name))
@@ -402,7 +405,7 @@ def delete(work: Work, op: PolicyOp) -> None:
 
 
 def _of(work: Work, user: str) -> list[Assoc]:
-    return [one for one in work.book.assocs.values() if one.user == user]
+    return work.book.of_user(user)
 
 
 def _drop_assocs(work: Work, found: list[Assoc]) -> None:

@@ -53,6 +53,7 @@ class Work:
         self._next_assoc = 0
         self._next_qos = 0
         self._next_wckey = 0
+        self._tres = limitable(led.config)
 
     # ---- records --------------------------------------------------------------------------------
 
@@ -194,7 +195,7 @@ class Work:
     @property
     def known(self) -> Known:
         by_id = sorted(self.book.qos.values(), key=lambda qos: qos.id)
-        return Known([qos.name for qos in by_id], limitable(self.led.config))
+        return Known([qos.name for qos in by_id], self._tres)
 
 
 def replaced(record: Assoc, **fields: object) -> Assoc:
