@@ -309,7 +309,7 @@ static void watch(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     l->fd = fd;
-    l->since = now_ms();
+    l->since = patient_ms();
     l->next = first;
     if (first)
         first->previous = l;

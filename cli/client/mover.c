@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* an agent that is started again calls within this time */
@@ -33,18 +32,14 @@ static struct link *control;
 /* what could not be told to the agent yet */
 static struct queue backlog;
 static bool called, ended, leaving, revoked, broken, given_back, hung_up;
+/* the control connection was lost after the allocation had been given back */
+static bool lost_late;
 /* the allocation is there, and nothing is to run in it (--no-shell) */
 static bool granted;
 static int code = 1;
 static uint32_t arrived, open_data;
-/* since when: there is no control connection; nothing has come from the nodes */
+/* since when (patient clock) */
 static int64_t lost_since, quiet_since, given_back_at;
-
-int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- the own words ---------------------------------------------------------------------- */
 
@@ -76,12 +71,14 @@ void complain(const char *format, ...) {
 
 _Noreturn void leave(int with) {
     /* What nobody takes within this time is lost with the process. */
-    int64_t until = now_ms() + DRAIN_MS;
+    int64_t until = patient_ms() + DRAIN_MS;
     outputs_flush();
-    while (outputs_blocked() && now_ms() < until) {
+    while (outputs_blocked() && patient_ms() < until) {
         struct pollfd there = {.fd = outputs_fd(), .events = POLLIN};
-        if (poll(&there, 1, 100) > 0)
+        int64_t since = now_ms();
+        if (poll(&there, 1, PATIENT_MS) > 0)
             outputs_ready();
+        patient_waited(now_ms() - since);
     }
     tty_restore();
     exit(with);
@@ -117,7 +114,7 @@ static void give_back(void) {
     if (b)
         put32(b->data + FIELD_HEAD, (size_t)(unsigned)shell_status);
     given_back = true;
-    given_back_at = now_ms();
+    given_back_at = patient_ms();
     to_agent(b);
 }
 
@@ -253,7 +250,7 @@ void control_message(struct link *l) {
     case 'X':
         ended = true;
         code = size ? (unsigned char)data[0] : 1;
-        quiet_since = now_ms();
+        quiet_since = patient_ms();
         input_stop();
         break;
     case 'R':
@@ -268,14 +265,15 @@ void control_message(struct link *l) {
 
 void control_lost(void) {
     control = NULL;
-    lost_since = now_ms();
+    lost_late = given_back;
+    lost_since = patient_ms();
 }
 
 /* ---- from the supervisors --------------------------------------------------------------- */
 
 void stirred(void) {
     if (ended)
-        quiet_since = now_ms();
+        quiet_since = patient_ms();
 }
 
 bool data_moved(struct link *l, const char *data, size_t size) {
@@ -461,7 +459,7 @@ static _Noreturn void cancel_job(int with) {
     leave(with);
 }
 
-/* Decides on the end; the time (ms) of the next look, -1 none. */
+/* Decides on the end; the time (ms, patient clock) of the next look, -1 none. */
 static int64_t decide_salloc(int64_t now) {
     if (!shell_done) {
         if (!shell_pid && (ended || (granted && !control)))
@@ -474,7 +472,7 @@ static int64_t decide_salloc(int64_t now) {
         cancel_job(1);
     }
     /* The agent's last words, or nobody there to say them. */
-    if (ended || (!control && called && (revoked || lost_since >= given_back_at)))
+    if (ended || (!control && called && (revoked || lost_late)))
         finish(hung_up ? 1 : shell_code());
     else if (now >= given_back_at + LOST_MS)
         cancel_job(shell_code());
@@ -519,9 +517,19 @@ static int64_t sooner(int64_t a, int64_t b) {
 
 static void turn(int signals) {
     enum { LISTENER, SIGNALS, OUTPUTS, LINKS, INPUT, WAITING, COUNT };
+    static int64_t before;
     int64_t now = now_ms();
-    int64_t next = leaving ? -1 : decide(now);
-    next = sooner(sooner(next, waiting_turn(now)), links_tidy(now));
+    patient_waited(before ? now - before : 0);
+    before = now;
+    int64_t patient = patient_ms();
+    /* Those that are by the patient clock are looked at as often as it moves. */
+    int64_t last_words = leaving ? -1 : decide(patient);
+    int64_t hellos = links_tidy(patient);
+    int64_t next = waiting_turn(now);
+    if (last_words >= 0 || hellos >= 0) {
+        int64_t left = sooner(last_words, hellos) - patient;
+        next = sooner(next, now + (left < PATIENT_MS ? left : PATIENT_MS));
+    }
     if (leaving && !outputs_blocked())
         last();
     struct pollfd fds[COUNT] = {
@@ -586,7 +594,7 @@ int mover_run(const char *data, size_t size) {
     tty_save();
     links_start();
     waiting_start();
-    lost_since = now_ms();
+    lost_since = patient_ms();
     for (;;)
         turn(signals);
 }

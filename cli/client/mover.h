@@ -67,7 +67,7 @@ struct link {
     int fd; /* -1: closed, to be freed */
     enum kind kind;
     unsigned place;
-    int64_t since; /* ms: when it was accepted */
+    int64_t since; /* ms, patient clock: when it was accepted */
     bool polled, polled_out;
     /* the message under way */
     unsigned char head[HELLO_BYTES];
@@ -157,13 +157,18 @@ void waiting_read(void);
 void waiting_farewell(void);
 _Noreturn void waiting_revoke(void);   /* a signal: the job is cancelled */
 
+/* ---- clock.c */
+#define PATIENT_MS 100
+int64_t now_ms(void);                  /* the machine's, monotonic */
+int64_t patient_ms(void);              /* of the time in which something could have been heard */
+void patient_waited(int64_t ms);       /* the connections are looked at again after so long */
+
 /* ---- mover.c */
 extern struct plan plan;
 extern struct rlimit files_before;
 extern sigset_t mask_before; /* signals that were blocked when this program started */
 extern uint32_t step_tasks, step_nodes;
 extern bool step_known;
-int64_t now_ms(void);
 void note(const char *text);           /* on standard error, whatever stands in its way */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 _Noreturn void leave(int code);

@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* from here on it is written without being copied first */
@@ -59,9 +61,32 @@ static bool same(int a, int b) {
            one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
+/* A named pipe is opened once somebody reads it; -1 with errno EINTR: a signal asked for the end.
+ * Signals are blocked here, so an open that waits could not be interrupted. */
+static int open_pipe(const char *path, int how) {
+    static const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGQUIT);
+    sigaddset(&ends, SIGHUP);
+    for (;;) {
+        int fd = open(path, how | O_NONBLOCK);
+        if (fd >= 0 || errno != ENXIO)
+            return fd;
+        if (sigtimedwait(&ends, NULL, &pause) > 0) {
+            errno = EINTR;
+            return -1;
+        }
+    }
+}
+
 static int file(const struct plan *p, const char *path, const char *what) {
     int how = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | (p->append ? O_APPEND : O_TRUNC);
-    int fd = open(path, how, 0666);
+    struct stat found;
+    bool fifo = stat(path, &found) == 0 && S_ISFIFO(found.st_mode);
+    int fd = fifo ? open_pipe(path, how) : open(path, how, 0666);
     if (fd < 0)
         complain("error: Could not open %s file: %s", what, strerror(errno));
     return fd;

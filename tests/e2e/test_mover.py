@@ -260,6 +260,32 @@ def test_all_arrives_in_order(start: Start, kind: str, tmp_path: Path) -> None:
     assert got.hexdigest() == sent.hexdigest()
 
 
+def test_a_named_pipe_waits_for_its_reader(start: Start, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    client = start(plan={"stdout": str(tmp_path / "pipe")})
+    agent, (node,) = client.step()
+    node.output(0, b"through")
+    with (tmp_path / "pipe").open("rb") as reader:
+        client.end(agent, [node])
+        assert reader.read() == b"through"
+
+
+def test_a_named_pipe_nobody_reads_does_not_hold_the_client(start: Start, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    client = start(plan={"stdout": str(tmp_path / "pipe")})
+    caught = Path(f"/proc/{client.process.pid}/status")
+    blocked = 1 << (signal.SIGINT - 1)
+
+    def waits() -> bool:
+        (line,) = [x for x in caught.read_text().splitlines() if x.startswith("SigBlk:")]
+        return bool(int(line.split()[1], 16) & blocked)
+
+    until("signals are caught", waits)
+    client.process.send_signal(signal.SIGINT)
+    sentence = b"srun: error: Could not open stdout file: Interrupted system call\n"
+    assert client.done(1) == (b"", sentence)
+
+
 def test_a_reader_that_goes_is_told_to_the_agent(start: Start) -> None:
     client = start()
     agent, (node,) = client.step()
