@@ -7,8 +7,12 @@ here, where the user's words and environment are at hand.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from gsched.request import Refusal
+
+if TYPE_CHECKING:
+    from gsched.config import Config
 
 #: always taken along, whatever --export says
 ALWAYS = ("SLURM_", "SPANK_")
@@ -63,26 +67,29 @@ def packed(variables: Mapping[str, str]) -> bytes:
     return data
 
 
-#: limits that Slurm takes along, in the order it names them
-LIMITS = (
-    *("CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS"),
-    *("NPROC", "NOFILE", "MEMLOCK", "AS"),
-)
-
-
-def propagated(words: str, soft: Callable[[str], int | None]) -> dict[str, int]:
+def propagated(words: str, soft: Callable[[str], int | None], config: Config) -> dict[str, int]:
     """Soft limits to take along, by name; -1 for infinite.
 
-    `words` is the value of --propagate ("" takes all, as PropagateResourceLimits=ALL does);
+    `words` is the value of --propagate ("" takes what PropagateResourceLimits and
+    PropagateResourceLimitsExcept say, all where they say nothing);
     `soft` reads one. Raises Refusal for a name that is none.
     """
+    # Imported late: it brings the types of the configuration along.
+    from gsched.config.types import RESOURCE_LIMITS
+
+    if not words:
+        words = ",".join(config.propagate_limits)
+        if config.propagate_limits_except:
+            but = config.propagate_limits_except
+            left = () if but == ("ALL",) else [name for name in RESOURCE_LIMITS if name not in but]
+            words = ",".join(left) or "NONE"
     wanted = [word.strip().upper().removeprefix("RLIMIT_") for word in words.split(",")]
     if wanted == ["NONE"]:
         return {}
     if wanted in ([""], ["ALL"]):
-        wanted = list(LIMITS)
+        wanted = list(RESOURCE_LIMITS)
     for word in wanted:
-        if word not in LIMITS:
+        if word not in RESOURCE_LIMITS:
             raise Refusal(f"Bad rlimit name: {words}", f"--propagate={words} is not valid.")
-    limits = {name: soft(name) for name in LIMITS if name in wanted}
+    limits = {name: soft(name) for name in RESOURCE_LIMITS if name in wanted}
     return {name: value for name, value in limits.items() if value is not None}

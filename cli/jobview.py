@@ -158,6 +158,8 @@ class JobView:
     def configuring(self) -> bool:
         """Its nodes are being made ready, and that takes time: a node that answers at once is never
         seen waiting for, as with Slurm."""
+        if self.job.prolog_due:
+            return True
         return self.job.configuring and self.past(self.job.start_time + CONFIGURING_S)
 
     @property

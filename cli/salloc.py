@@ -88,7 +88,7 @@ def _run(
             part.core_spec = part.thread_spec = 0
     if first.verbose:
         tell(NAME, first, [item for part in said for item in part], streams)
-    specs = _job_specs(parts, argv, env, cwd, streams, process, command)
+    specs = _job_specs(parts, argv, env, cwd, streams, process, command, reader.config())
     return _allocate(specs, first, command, env, cwd, streams, reader, process)
 
 
@@ -114,6 +114,7 @@ def _job_specs(
     streams: Streams,
     process: Process,
     command: Sequence[str],
+    config: Config,
 ) -> list[JobSpec]:
     specs: list[JobSpec] = []
     for options in parts:
@@ -124,7 +125,7 @@ def _job_specs(
         spec.interactive = NAME
         spec.immediate = options.immediate
         spec.command = command[0] if command else ""
-        complete(spec, options, argv, cwd, env, process, NAME)
+        complete(spec, options, argv, cwd, env, process, NAME, config)
         specs.append(spec)
         if not options.quiet:
             for warning in made.warnings:

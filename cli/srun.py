@@ -33,6 +33,7 @@ from gsched_cli.submission import (
 )
 
 if TYPE_CHECKING:
+    from gsched.config import Config
     from gsched.model import JobSpec
     from gsched.model.step import StepSpec
     from gsched.wire.steps import NotTaken
@@ -288,7 +289,9 @@ def _one_spec(
     if options.multi_prog:
         # Arguments of the command line come after those of the file.
         spec.multi_prog = _programs(command[0], one)
-    spec.rlimits = environ.propagated(options.propagate, one.process.soft_limit)
+    spec.rlimits = environ.propagated(
+        options.propagate, one.process.soft_limit, one.reader.config()
+    )
     spec.client_host = one.process.host
     spec.submit_line = " ".join((NAME, *one.argv))
     where = files(options, spec.ntasks or ntasks, one.cwd, folder)
@@ -492,7 +495,7 @@ def _job_specs(asked: _Asked, one: _Run) -> list[JobSpec]:
             spec.name = posixpath.basename(asked.command[0])
         spec.interactive = NAME if options.bcast is None else "salloc"
         spec.immediate = options.immediate
-        complete(spec, options, one.argv, one.cwd, one.env, one.process, NAME)
+        complete(spec, options, one.argv, one.cwd, one.env, one.process, NAME, one.reader.config())
         spec.command = command[0]
         spec.args = tuple(command[1:])
         # The step has its own files.
@@ -523,6 +526,7 @@ def complete(
     env: Mapping[str, str],
     process: Process,
     name: str,
+    config: Config,
 ) -> None:
     """What only the submitting process knows."""
     folder = posixpath.normpath(posixpath.join(cwd, options.chdir)) if options.chdir else cwd
@@ -531,7 +535,7 @@ def complete(
     spec.submit_line = " ".join((name, *argv))
     spec.alloc_node = process.host
     spec.alloc_sid = process.sid
-    spec.rlimits = environ.propagated(options.propagate, process.soft_limit)
+    spec.rlimits = environ.propagated(options.propagate, process.soft_limit, config)
 
 
 def main() -> NoReturn:

@@ -21,6 +21,7 @@ from slurmd_compat import bpf
 MOUNT = "/sys/fs/cgroup"
 _MIB = 1 << 20
 _V1 = ("memory", "cpuset", "devices", "freezer", "cpuacct", "pids")
+_THINGS = ("cores", "ram", "devices", "processes", "kill")
 _PREFIX = "job_"
 #: Slurm's names of the groups of steps: step_batch, step_extern, step_0
 _STEP = "step_"
@@ -34,6 +35,8 @@ class Want:
     ram: bool = True
     swap: bool = False
     devices: bool = True
+    #: a limit on the number of processes
+    processes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ class Cgroups:
 
     def _detect(self, v2: bool | None) -> None:
         if os.geteuid() != 0:
-            for thing in ("cores", "ram", "devices", "kill"):
+            for thing in _THINGS:
                 self._missing[thing] = "the daemon does not run as root"
             return
         controllers = _read(f"{self._mount}/cgroup.controllers").split()
@@ -184,7 +187,7 @@ class Cgroups:
             self._detect_v1()
         if not self.homes:
             why = f"no control groups can be made below {self._mount}"
-            self._missing = dict.fromkeys(("cores", "ram", "devices", "kill"), why)
+            self._missing = dict.fromkeys(_THINGS, why)
 
     def _detect_v2(self, controllers: Collection[str]) -> None:
         usable = [c for c in ("memory", "cpuset", "cpu", "pids") if c in controllers]
@@ -201,7 +204,8 @@ class Cgroups:
         self.version = 2
         self.homes[""] = path
         self.controllers = frozenset(_read(f"{path}/cgroup.subtree_control").split())
-        for thing, controller in (("cores", "cpuset"), ("ram", "memory")):
+        needs = {"cores": "cpuset", "ram": "memory", "processes": "pids"}
+        for thing, controller in needs.items():
             if controller not in self.controllers:
                 self._missing[thing] = f"the cgroup controller {controller} is not available"
         if problem := bpf.available(path):
@@ -219,6 +223,7 @@ class Cgroups:
             if self._make_home(controller, path):
                 self.homes[controller] = f"{path}/{self.root}"
         needs = {"cores": "cpuset", "ram": "memory", "devices": "devices", "kill": "freezer"}
+        needs["processes"] = "pids"
         for thing, controller in needs.items():
             if controller not in self.homes:
                 self._missing[thing] = f"the cgroup controller {controller} is not available"
@@ -253,6 +258,7 @@ class Cgroups:
             "cores": (self.want.cores, "jobs are not confined to their CPUs"),
             "ram": (self.want.ram, "jobs are not confined to their memory"),
             "devices": (self.want.devices, "jobs can reach GPUs that are not theirs"),
+            "processes": (self.want.processes, "jobs can have any number of processes"),
             "kill": (True, "processes of a job are found by descent only, not by control group"),
         }
         out = [

@@ -77,6 +77,7 @@ class Grants:
             ram=confine and config.cgroup.constrain_ram_space,
             swap=confine and config.cgroup.constrain_swap_space,
             devices=confine and config.cgroup.constrain_devices,
+            processes=self._pids > 0,
         )
         node = config.nodes[self.node]
         # Clusters of one name may share a machine; what is below the spool is one's own.
@@ -100,7 +101,7 @@ class Grants:
             return grant
         handle = self._job_group(self._cgroups, key, launch)
         # Without limits of its own: what the job has is the script's.
-        self._confine(grant, key, self._cgroups.create_step(handle, "batch"))
+        self._confine(grant, key, self._cgroups.create_step(handle, "batch", pids=self._pids))
         return grant
 
     def _job_group(self, groups: cgroups.Cgroups, key: Key, launch: LaunchSpec) -> CgroupHandle:
@@ -112,14 +113,25 @@ class Grants:
         part = launch.job.alloc[launch.node_index]
         cpus, memory_mb, deny = self._limits(groups, bitmap, part)
         handle = groups.create(
-            key.job_id, key.attempt, cpus=cpus, memory_mb=memory_mb, devices_deny=deny
+            key.job_id,
+            key.attempt,
+            cpus=cpus,
+            memory_mb=memory_mb,
+            devices_deny=deny,
+            pids=self._pids,
         )
         self._handles[key] = handle
         self._say_gaps(key, handle)
         if "contain" in {flag.lower() for flag in self.config.prolog_flags}:
             # For who comes from elsewhere (pam_slurm_adopt); the job's daemons end with it.
-            groups.create_step(handle, "extern")
+            groups.create_step(handle, "extern", pids=self._pids)
         return handle
+
+    @property
+    def _pids(self) -> int:
+        """Most processes of a job. Its steps get the same: they are below its group, whose limit
+        holds for all of them together."""
+        return self.config.max_job_processes
 
     def _limits(
         self, groups: cgroups.Cgroups, bitmap: int, part: NodeAlloc
@@ -167,7 +179,12 @@ class Grants:
         above = self._job_group(self._cgroups, key, launch)
         cpus, memory_mb, deny = self._limits(self._cgroups, bitmap, share.alloc)
         handle = self._cgroups.create_step(
-            above, step_name(step), cpus=cpus, memory_mb=memory_mb, devices_deny=deny
+            above,
+            step_name(step),
+            cpus=cpus,
+            memory_mb=memory_mb,
+            devices_deny=deny,
+            pids=self._pids,
         )
         self._confine(grant, key, handle)
         return grant

@@ -8,7 +8,7 @@ from typing import Any
 
 from gsched.config import values
 from gsched.config.lexer import Pair
-from gsched.config.types import Host
+from gsched.config.types import RESOURCE_LIMITS, Host
 
 Parse = Callable[[Pair], Any]
 
@@ -29,6 +29,16 @@ def _needed_path(pair: Pair) -> str:
     if not text:
         raise pair.bad("an absolute path is expected")
     return text
+
+
+def _limits(pair: Pair) -> tuple[str, ...]:
+    """Names of resource limits; ALL and NONE stand alone."""
+    words = tuple(word.upper().removeprefix("RLIMIT_") for word in values.words(pair))
+    if words not in (("ALL",), ("NONE",)):
+        for word in words:
+            if word not in RESOURCE_LIMITS:
+                raise pair.bad(f"{word} is no resource limit")
+    return words
 
 
 def _name(pair: Pair) -> str:
@@ -187,6 +197,8 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "priorityweighttres": ("priority_weight_tres", _text),
     "proctracktype": ("proctrack_type", _plugin("proctrack", "proctrack/cgroup")),
     "privatedata": ("private_data", values.words),
+    "propagateresourcelimits": ("propagate_limits", _limits),
+    "propagateresourcelimitsexcept": ("propagate_limits_except", _limits),
     "prologepilogtimeout": ("prolog_epilog_timeout", _epilog_timeout),
     "prologflags": ("prolog_flags", values.words),
     "returntoservice": ("return_to_service", _bounded(0, 2)),
@@ -221,6 +233,7 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "containerlauncher": ("container_launcher", _path),
     "frontends": ("frontends", _bounded(0, 1024)),
     "frontendport": ("frontend_port", _bounded(0, 65535)),
+    "maxjobprocesses": ("max_job_processes", _bounded(0, 1 << 22)),
     "nvmllibrary": ("nvml_library", _path),
     "nvmltopology": ("nvml_topology", _path),
     "requeuefence": ("requeue_fence", _fence),
@@ -249,6 +262,7 @@ OWN = {
     "containerlauncher": "ContainerLauncher",
     "frontends": "Frontends",
     "frontendport": "FrontendPort",
+    "maxjobprocesses": "MaxJobProcesses",
     "nvmllibrary": "NvmlLibrary",
     "nvmltopology": "NvmlTopology",
     "requeuefence": "RequeueFence",
@@ -288,7 +302,7 @@ _WITHOUT_EFFECT = """
     PlugStackConfig PowerParameters PowerPlugin
     PrEpParameters PrEpPlugins PriorityCalcPeriod PriorityFlags PriorityParameters
     PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityUsageResetPeriod PrologTimeout
-    PropagatePrioProcess PropagateResourceLimits PropagateResourceLimitsExcept RebootProgram
+    PropagatePrioProcess RebootProgram
     RequeueExit RequeueExitHold ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout
     ResvEpilog ResvProlog RoutePlugin SbcastParameters SchedulerAuth SchedulerPort
     SchedulerRootFilter SchedulerTimeSlice ScronParameters SlurmctldAddr

@@ -351,6 +351,10 @@ _COMPUTED: dict[str, Callable[[Config], object]] = {
     "ProctrackType": lambda c: c.proctrack_type,
     "PrologEpilogTimeout": lambda c: c.prolog_epilog_timeout or 65534,
     "PrologFlags": lambda c: _joined(c.prolog_flags),
+    "PropagateResourceLimits": lambda c: (
+        _joined(c.propagate_limits) if c.propagate_limits or c.propagate_limits_except else "ALL"
+    ),
+    "PropagateResourceLimitsExcept": lambda c: _joined(c.propagate_limits_except),
     "ReturnToService": lambda c: c.return_to_service,
     "SchedulerParameters": lambda c: c.scheduler_parameters or NULL,
     "SchedulerType": lambda c: c.scheduler_type,
@@ -441,6 +445,7 @@ def config_rows(config: Config, dynamic: Mapping[str, str]) -> list[tuple[str, s
         "containerlauncher": config.container_launcher or NULL,
         "nvmllibrary": config.nvml_library or NULL,
         "nvmltopology": config.nvml_topology or NULL,
+        "maxjobprocesses": str(config.max_job_processes),
         "requeuefence": config.requeue_fence,
         "frontends": str(config.frontends),
         "frontendport": str(config.frontend_port),

@@ -211,6 +211,13 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     addr: str
 
 
+#: limits that Slurm takes along, in the order it names them
+RESOURCE_LIMITS = (
+    *("CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS"),
+    *("NPROC", "NOFILE", "MEMLOCK", "AS"),
+)
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """All of it. Field names are Slurm's keys in lower case."""
 
@@ -265,6 +272,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     epilog_slurmctld: tuple[str, ...] = ()
     prolog_slurmctld: tuple[str, ...] = ()
     prolog_flags: tuple[str, ...] = ()
+    #: names of limits that jobs take along, ("ALL",) or ("NONE",); () not said; and all but these
+    propagate_limits: tuple[str, ...] = ()
+    propagate_limits_except: tuple[str, ...] = ()
     #: seconds; None unlimited
     prolog_epilog_timeout: int | None = None
     tmp_fs: str = "/tmp"
@@ -338,6 +348,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     frontend_port: int = 0
     #: what enters the image of --container-image; "" there are no containers
     container_launcher: str = ""
+    #: most processes and threads that a job may have on a node; 0: no limit
+    max_job_processes: int = 0
 
     # ---- the other lines and files
     #: name -> node, in the order of the file

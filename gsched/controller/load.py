@@ -69,6 +69,7 @@ def load_ledger(
         (step for _, step in records("step", Step)),
         (record for _, record in records("policy", cast(type[PolicyRecord], PolicyRecord))),
         records("used", Used),
+        (job for _, job in records("hook", Job)),
     )
 
 

@@ -19,7 +19,7 @@ from gsched.controller import memory
 from gsched.controller.background import Background
 from gsched.controller.clock import Clock
 from gsched.controller.configless import Files
-from gsched.controller.epilogs import Epilogs
+from gsched.controller.hooks import Hooks
 from gsched.controller.load import encode_records
 from gsched.controller.mailer import Mailer
 from gsched.controller.orders import Contents, pack
@@ -104,7 +104,7 @@ class Controller:
         sharing: Sharing,
         reload: reconfigure.Reload | None = None,
         mailer: Mailer | None = None,
-        epilogs: Epilogs | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -117,7 +117,7 @@ class Controller:
         self._sharing = sharing
         self._reload = reload
         self._mailer = mailer
-        self._epilogs = epilogs
+        self._hooks = hooks
         self._max_script = submit.max_script(config)
         self._gap = self._rules_of(config)
         self._files = Files(config, log)
@@ -126,6 +126,8 @@ class Controller:
         self._poller, self._others = zmq.Poller(), zmq.Poller()
         for poller in (self._poller, self._others):
             poller.register(self._background.fd, zmq.POLLIN)
+            if hooks is not None:
+                poller.register(hooks.fd, zmq.POLLIN)
         sockets.register(self._poller)
         sockets.register(self._others, nodes=False)
         #: when the nodes are listened to again
@@ -225,6 +227,8 @@ class Controller:
                 self._sockets.admit()
             elif source == self._background.fd:
                 self._take_plan()
+            elif self._hooks is not None and source == self._hooks.fd:
+                self._take_hooks(self._hooks)
             elif isinstance(source, int):
                 self._fd_handler()
 
@@ -234,6 +238,13 @@ class Controller:
         if estimates is not None:
             self._view.put({("plan", b"estimates"): encode(estimates)})
             self._wants_pass = True
+
+    def _take_hooks(self, hooks: Hooks) -> None:
+        """Programs of the site have ended: their jobs go on, or are taken back."""
+        out = Outcome()
+        for ended in hooks.take():
+            self._ledger.apply(ended, self._clock.now(), out)
+        self._carry_out(out)
 
     def _pass(self) -> None:
         before = self._clock.now()
@@ -327,8 +338,8 @@ class Controller:
         self._files = Files(config, self._log)
         if self._mailer is not None:
             self._mailer.program = config.mail_prog
-        if self._epilogs is not None:
-            self._epilogs.config = config
+        if self._hooks is not None:
+            self._hooks.config = config
         self._max_script = submit.max_script(config)
         self._gap = self._rules_of(config)
         if out is None:
@@ -369,8 +380,8 @@ class Controller:
             self._view.put(encode_records(out.view), out.words)
         if out.mails and self._mailer is not None:
             self._mailer.send(out.mails)
-        if out.given_back and self._epilogs is not None:
-            self._epilogs.run(out.given_back)
+        if (out.prologs or out.given_back) and self._hooks is not None:
+            self._hooks.run(out.prologs, out.given_back)
         for level, text in out.log:
             getattr(self._log, level, self._log.info)(text)
         for node, message in out.messages:

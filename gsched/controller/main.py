@@ -16,7 +16,7 @@ from gsched.config import Config, ConfigError, load_config
 from gsched.config.locate import find_slurm_conf
 from gsched.controller import memory
 from gsched.controller.clock import Clock
-from gsched.controller.epilogs import Epilogs
+from gsched.controller.hooks import Hooks
 from gsched.controller.load import load_ledger
 from gsched.controller.loop import Controller
 from gsched.controller.mailer import Mailer
@@ -189,8 +189,6 @@ def serve(options: Options, config: Config, log: Log) -> None:
             logger.warning(f"the clock is {clock.behind:.0f} s behind the recorded time")
         sockets = listen(config, admins, logger)
         mailer = Mailer(config.mail_prog, logger.warning)
-        if config.prolog_slurmctld:
-            logger.warning("PrologSlurmctld is not run: jobs start without it")
         controller = Controller(
             config,
             store,
@@ -203,7 +201,7 @@ def serve(options: Options, config: Config, log: Log) -> None:
             sharing,
             Reload(config, sockets.admission),
             mailer,
-            Epilogs(config, logger.error),
+            Hooks(config),
         )
         memory.begin()
         with signals(controller, log):

@@ -46,4 +46,14 @@ class Configure(msgspec.Struct):
     config: Config
 
 
-Command = TakeOver | Write | NodeMessage | Tick | Start | Configure
+class HookEnded(msgspec.Struct):
+    """PrologSlurmctld, or with `epilog` EpilogSlurmctld, has ended for an attempt; `error` says
+    what went wrong ("" nothing)."""
+
+    job_id: int
+    attempt: int
+    epilog: bool = False
+    error: str = ""
+
+
+Command = TakeOver | Write | NodeMessage | Tick | Start | Configure | HookEnded

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched import tres
-from gsched.bits import bits
 from gsched.hostlist import compress
-from gsched.ledger import arrays, depend, hetero, mail, outbox, preempt, reserved, steps
+from gsched.ledger import arrays, depend, hetero, launch, mail, outbox, preempt, reserved, steps
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import job_key
 from gsched.model import (
@@ -25,7 +24,7 @@ from gsched.model import (
     Usage,
     transitions,
 )
-from gsched.wire.messages import AttemptReport, Forget, Go, Kill, LaunchSpec, Prepare
+from gsched.wire.messages import AttemptReport, Forget, Go, Kill
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -76,7 +75,8 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
             led.cluster.unqueue(job.id)
         led.cluster.bind(job.id, start.key)
         _start(led, job, start, now, out)
-        _prepare(led, job, now, out)
+        launch.begin(led, job, now, out)
+        _tell_waiters(led, job, now, out)
     for leader, starts in units.items():
         _start_unit(led, leader, starts, now, out)
     for job in touched.values():
@@ -111,7 +111,8 @@ def _start_unit(
         _start(led, job, start, now, out)
     # Only now is it known where all of them are.
     for job in members:
-        _prepare(led, job, now, out)
+        launch.begin(led, job, now, out)
+        _tell_waiters(led, job, now, out)
 
 
 def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) -> None:
@@ -142,7 +143,7 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     job.gpu_types = led.cluster.gpu_types(job.alloc)
     job.licenses_alloc = led.cluster.take_licenses(job)
     job.billing = tres.with_billing(led.config, job.partition, tres.allocated(job))["billing"]
-    led.preparing[job.id] = now + led.config.batch_start_timeout
+    launch.expect(led, job, now)
     led.put_job(job, out)
     out.view["verdict", job_key(job.id)] = None
     mail.begun(led, job, now, out)
@@ -150,15 +151,6 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     for index, part in enumerate(job.alloc):
         led.parts[part.node][job.id] = index
         led.touch_use(part.node)
-
-
-def _prepare(led: Ledger, job: Job, now: float, out: Outcome) -> None:
-    image, limit = image_of(job), seconds_left(led, job)
-    # One and the same for the record and the orders: it is packed once.
-    led.put_image(image, out)
-    for index in range(len(job.alloc)):
-        send_prepare(led, job, index, now, out, image, limit)
-    _tell_waiters(led, job, now, out)
 
 
 def _tell_waiters(led: Ledger, job: Job, now: float, out: Outcome) -> None:
@@ -180,48 +172,6 @@ def cancel_doomed(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     """Ends a waiting job whose dependency can never be fulfilled (--kill-on-invalid-dep)."""
     if job.state == JobState.PENDING:
         end(led, job, JobState.CANCELLED, "DependencyNeverSatisfied", now, out)
-
-
-def image_of(job: Job) -> Job:
-    """The job as it is now: an order may be repeated when it has long moved on to another attempt.
-    Nobody changes an image; all nodes of a job share one."""
-    return msgspec.structs.replace(job, alloc=[msgspec.structs.replace(p) for p in job.alloc])
-
-
-def send_prepare(
-    led: Ledger,
-    job: Job,
-    index: int,
-    now: float,
-    out: Outcome,
-    image: Job | None = None,
-    limit: int = -1,
-) -> None:
-    """Orders the node to prepare its share (and, alone, to start it). Script and environment are
-    filled in by whoever sends it."""
-    part = job.alloc[index]
-    gpus = led.nodes[part.node].gpus
-    if part.gpus == (1 << len(gpus)) - 1:
-        uuids = [gpu.uuid for gpu in gpus]
-    else:
-        uuids = [gpus[bit].uuid for bit in bits(part.gpus) if bit < len(gpus)]
-    launch = LaunchSpec(
-        job=image or image_of(job),
-        node_index=index,
-        gpu_uuids=uuids,
-        limit_s=limit if limit >= 0 else seconds_left(led, job),
-        cluster_name=led.config.cluster_name,
-    )
-    if job.het_job_id:
-        # For the script; and for the others to know that they are of one job, whose steps they run.
-        launch.components = [image_of(member) for member in hetero.unit(led, job)]
-    led.order(part.node, Prepare(0, launch, go=hetero.one_node(job)), now, out)
-
-
-def seconds_left(led: Ledger, job: Job) -> int:
-    """After which a node ends its share of an attempt that starts; 0 never."""
-    limit = hetero.limit(led, job)
-    return reserved.cut(led, job, limit + over_time(led, job) if limit else 0)
 
 
 def send_kill(
@@ -411,12 +361,17 @@ def _end(
     if lost and job.start_time:
         heard = int(led.live[lost].reported or led.before)
         job.last_report = max(job.start_time, min(heard, int(now)))
+    unsent, job.prolog_due = job.prolog_due, False
     job.configuring = False
     led.preparing.pop(job.id, None)
     job.completing = allocated(job)
     led.put_job(job, out)
     if not job.requeue_after:
         mail.ended(led, job, now, out)
+    if unsent:
+        for part in job.alloc:
+            share_released(led, job, part, now, out)
+        return
     for part in job.alloc:
         if part.phase < Phase.ENDED:
             send_kill(led, job, part, cause, now, out, lost)
@@ -445,8 +400,7 @@ def share_released(led: Ledger, job: Job, part: NodeAlloc, now: float, out: Outc
 
 def _all_released(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.last_nodes = compress([part.node for part in job.alloc])
-    if job.alloc and led.config.epilog_slurmctld:
-        out.given_back.append(image_of(job))
+    launch.given_back(led, job, out)
     led.cluster.release(job.id)
     preempt.gone(led, job)
     members = hetero.unit(led, job)
@@ -562,13 +516,6 @@ def requeue_running(
         for member in members:
             member.reason = ""
             _requeue(led, member, now, out)
-
-
-def over_time(led: Ledger, job: Job) -> int:
-    """Seconds by which a job may outrun its limit (OverTimeLimit, the partition's first)."""
-    partition = led.config.partitions.get(job.partition)
-    minutes = partition.over_time_limit if partition is not None else None
-    return 60 * (led.config.over_time_limit if minutes is None else minutes)
 
 
 def set_end(led: Ledger, job: Job) -> None:

@@ -21,8 +21,10 @@ from gsched.ledger import (
     configure,
     deadline,
     depend,
+    hooks,
     interactive,
     jobs,
+    launch,
     limits,
     mail,
     manage,
@@ -44,6 +46,7 @@ from gsched.ledger.commands import (
     Command,
     Configure,
     FromNode,
+    HookEnded,
     NodeMessage,
     Start,
     TakeOver,
@@ -135,6 +138,8 @@ class Ledger:
         self.blob_refs: dict[str, int] = {}
         #: jobs that wait for all nodes to be prepared -> time at which that takes too long
         self.preparing: dict[int, float] = {}
+        #: (job, attempt) whose EpilogSlurmctld has not ended: the job as it was given back
+        self.epilogs: dict[tuple[int, int], Job] = {}
         #: finished jobs by the time at which they are forgotten
         self.purge_queue: list[tuple[int, int]] = []
         #: array id -> ids of its records; tasks that hold resources
@@ -187,6 +192,7 @@ class Ledger:
         step_records: Iterable[Step] = (),
         policy_records: Iterable[PolicyRecord] = (),
         used_records: Iterable[tuple[bytes, Used]] = (),
+        hook_records: Iterable[Job] = (),
     ) -> Ledger:
         """The ledger that the stored records describe. Cost: a few us per job."""
         known = {node.name: node for node in node_records}
@@ -222,6 +228,7 @@ class Ledger:
         self.limits.forget()
         self.limits.flush()
         steps.load(self, step_records)
+        self.epilogs = {(job.id, job.attempt): job for job in hook_records}
         tell.loaded(self)
         for request_id, answer in answer_records:
             self.answers[request_id] = answer
@@ -258,7 +265,7 @@ class Ledger:
                     self._use_dirty.add(part.node)
         mail.rearm(self, job)
         if job.configuring:
-            self.preparing[job.id] = self.meta.last_now + self.config.batch_start_timeout
+            launch.expect(self, job, self.meta.last_now)
         if job.finished and not job.completing and self.config.min_job_age:
             heapq.heappush(self.purge_queue, (job.end_time + self.config.min_job_age, job.id))
 
@@ -286,6 +293,8 @@ class Ledger:
             self._tick(now, out)
         elif isinstance(command, TakeOver):
             self._take_over(now, out)
+        elif isinstance(command, HookEnded):
+            hooks.ended(self, command, now, out)
         elif isinstance(command, Configure):
             configure.reconfigure(self, command.config, now, out)
         if self.limits.flush():
@@ -303,7 +312,8 @@ class Ledger:
             out.puts["node", name.encode()] = node
             self._use_dirty.add(name)
         for job_id in self.preparing:
-            self.preparing[job_id] = now + self.config.batch_start_timeout
+            launch.expect(self, self.jobs[job_id], now)
+        hooks.resume(self, out)
         settle.begin(self, now)
         tell.begin(self, now, out)
         out.schedule = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.ledger import fields, jobs, preempt, sane, steps, suspend
+from gsched.ledger import fields, jobs, launch, preempt, sane, steps, suspend
 from gsched.ledger.drift import judge as judge_drift
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, JobState, Node, NodeFlag, Phase
@@ -311,7 +311,10 @@ def _missing(led: Ledger, job: Job, index: int, now: float, out: Outcome) -> Non
     part = job.alloc[index]
     if part.phase == Phase.PLACED and not job.finished:
         # The order never arrived: it is sent again, and started once.
-        jobs.send_prepare(led, job, index, now, out)
+        if job.prolog_due:
+            # It was not sent yet.
+            return
+        launch.send_prepare(led, job, index, now, out)
         return
     if not job.finished:
         jobs.node_failed(led, job, part.node, now, out)

@@ -52,7 +52,9 @@ class Outcome:
     wake_at: float | None = None
     #: to users; sent beside the loop
     mails: list[Mail] = field(default_factory=list)
-    #: images of jobs whose allocation has been given back, for EpilogSlurmctld
+    #: images of jobs whose attempt waits for PrologSlurmctld, and of jobs whose allocation has been
+    #: given back, for EpilogSlurmctld: whoever runs it says HookEnded
+    prologs: list[Job] = field(default_factory=list)
     given_back: list[Job] = field(default_factory=list)
     #: (level, sentence)
     log: list[tuple[str, str]] = field(default_factory=list)
@@ -74,5 +76,6 @@ class Outcome:
             or self.orders
             or self.log
             or self.mails
+            or self.prologs
             or self.given_back
         )

@@ -71,6 +71,11 @@ class NodeLive:
     last_busy: int = 0
 
 
+def hook_key(job_id: int, attempt: int) -> bytes:
+    """Key of an attempt whose EpilogSlurmctld is due."""
+    return job_id.to_bytes(8, "big") + attempt.to_bytes(4, "big")
+
+
 def job_key(job_id: int) -> bytes:
     """Key of a job in the store: big-endian, so that a scan is in order of ids."""
     return job_id.to_bytes(8, "big")

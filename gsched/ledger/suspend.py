@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched.errors import message
-from gsched.ledger import hetero, jobs, reserved
+from gsched.ledger import hetero, jobs, launch, reserved
 from gsched.ledger.edit import BadValue
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
@@ -35,7 +35,7 @@ def node_limit(led: Ledger, job: Job) -> int:
     if job.state == JobState.SUSPENDED:
         return 0
     if limit:
-        limit += jobs.over_time(led, job) + suspended_s(job)
+        limit += launch.over_time(led, job) + suspended_s(job)
     return reserved.cut(led, job, limit)
 
 

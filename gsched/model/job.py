@@ -344,6 +344,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     checkpoint_time: int = 0
     #: why the last attempt was followed by another: "preempted", "node_fail", ...; "" none was
     restart_reason: str = ""
+    #: PrologSlurmctld has not ended yet: no node knows of the attempt
+    prolog_due: bool = False
 
     @property
     def finished(self) -> bool:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, StoredAnswer, TakeOver, Tick
+from gsched.ledger import (
+    HookEnded,
+    Ledger,
+    Meta,
+    NodeMessage,
+    Outcome,
+    Start,
+    StoredAnswer,
+    TakeOver,
+    Tick,
+)
 from gsched.ledger.commands import Command, FromNode
 from gsched.ledger.invariants import check
 from gsched.ledger.outcome import ToldNode
@@ -73,6 +83,9 @@ class Disk:
             ],
             used_records=[
                 (k, _USED.decode(v)) for (t, k), v in sorted(self.records.items()) if t == "used"
+            ],
+            hook_records=[
+                _JOB.decode(v) for (t, _), v in sorted(self.records.items()) if t == "hook"
             ],
         )
 
@@ -200,6 +213,14 @@ class Controller:
         outcome.puts["meta", b"meta"] = self.ledger.meta
         self.disk.records["meta", b"meta"] = msgspec.msgpack.encode(self.ledger.meta)
 
+    def _hook(self, image: Job, epilog: bool) -> None:
+        """A program of the site takes its time, and sometimes fails. Its end is heard by the
+        process that started it alone."""
+        error = "it failed" if self.world.chance(0.1) else ""
+        ended = HookEnded(image.id, image.attempt, epilog, error)
+        wait = self.world.random.uniform(0.1, 8.0)
+        self.world.at(self.world.now + wait, lambda: self.receive(ended) if self.alive else None)
+
     def _send(self, outcome: Outcome) -> None:
         world = self.world
         for request_id, reply in outcome.answers:
@@ -208,6 +229,10 @@ class Controller:
             world.note(f"controller {level}: {text}")
         for name, message in outcome.messages:
             self._to_node(name, message)
+        for image in outcome.prologs:
+            self._hook(image, False)
+        for image in outcome.given_back:
+            self._hook(image, True)
         for name, orders in outcome.orders.items():
             filled = [self._fill(order) for order in orders]
             live = self.ledger.live[name]
@@ -236,5 +261,6 @@ class Controller:
         assert loaded.parts == self.ledger.parts
         assert loaded.reservations == self.ledger.reservations
         assert loaded.steps == self.ledger.steps
+        assert loaded.epilogs == self.ledger.epilogs
         for name in self.ledger.nodes:
             assert loaded.cluster.used(name) == self.ledger.cluster.used(name), name

@@ -12,6 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import msgspec
+
 from gsched.config import Config
 from gsched.ledger import Ledger, Meta, Outcome, Start, TakeOver, Tick, Write
 from gsched.ledger.commands import Command
@@ -68,6 +70,8 @@ class Replay:
         policy: Iterable[PolicyRecord] = (),
         changes: Iterable[PolicyOp] = (),
     ) -> None:
+        # The site's programs are not run.
+        config = msgspec.structs.replace(config, prolog_slurmctld=(), epilog_slurmctld=())
         self.jobs = jobs
         self.record = Record(config, jobs, specs)
         #: sentence of a refusal -> jobs that got it

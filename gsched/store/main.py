@@ -15,12 +15,12 @@ FORMAT = 1
 
 TABLES = (
     *("meta", "job", "node", "partition", "answer", "blob", "outbox", "reservation", "step"),
-    *("policy", "used"),
+    *("policy", "used", "hook"),
 )
 #: Written once by content: the key is the hash of the value.
 _BY_CONTENT = frozenset({"blob"})
 #: What no reader keeps a mirror of.
-_SILENT = frozenset({"blob", "answer", "outbox", "meta", "step"})
+_SILENT = frozenset({"blob", "answer", "outbox", "meta", "step", "hook"})
 #: Content above this size is compressed, bytes.
 _COMPRESS_ABOVE = 512
 

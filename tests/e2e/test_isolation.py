@@ -24,7 +24,7 @@ EAT = f"{sys.executable} -S -c 'bytearray(%d << 20)'"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    settings = ("KillWait=1", "PrologFlags=Contain", "MinJobAge=3600")
+    settings = ("KillWait=1", "PrologFlags=Contain", "MinJobAge=3600", "MaxJobProcesses=200")
     options = [word for setting in settings for word in ("--set", setting)]
     with LocalCluster("--simulate", "dgx-h100", *options) as made:
         yield made
@@ -124,6 +124,34 @@ def test_a_job_far_over_its_memory_is_ended(cluster: LocalCluster, how: str) -> 
         until("its step", lambda: states().get(f"{job_id}.0") == "OUT_OF_MEMORY")
         assert states()[f"{job_id}.batch"] == "COMPLETED"
         assert "task 0: Out Of Memory" in cluster.output(job_id)
+
+
+FORK = """\
+import os, sys, time
+for n in range(400):
+    try:
+        pid = os.fork()
+    except BlockingIOError:
+        print("refused after", n)
+        sys.exit()
+    if not pid:
+        time.sleep(20)
+        os._exit(0)
+print("not refused")
+os._exit(1)
+"""
+
+
+@pytest.mark.parametrize("how", ["script", "srun"])
+def test_a_job_has_no_more_processes_than_the_site_says(cluster: LocalCluster, how: str) -> None:
+    needs(cluster, "jobs can have any number of processes")
+    (cluster.work / "fork.py").write_text(FORK)
+    run = f"{sys.executable} -S fork.py"
+    wrap = run if how == "script" else f"srun {run}"
+    job = cluster.ended(cluster.sbatch("--wrap", wrap))
+    words = cluster.output(job.id).split()
+    # The shell, srun and the processes of the supervisors count too.
+    assert words[:2] == ["refused", "after"] and 150 < int(words[2]) < 200
 
 
 STRAYS = """\

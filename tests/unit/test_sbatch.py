@@ -11,9 +11,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sbatch_support import FakeCluster, ended_job, sbatch
+from sbatch_support import SLURM_CONF, FakeCluster, ended_job, sbatch
 
 from gsched.client import ControllerDown, RequestRefused
+from gsched.config import ConfigError, parse_config
 from gsched.model import JobState
 from gsched.wire.messages import (
     Done,
@@ -186,6 +187,20 @@ def test_resource_limits() -> None:
     some = sbatch("--propagate=NOFILE,STACK", "--wrap", "x", limits=limits).sent.spec.rlimits
     assert some == {"NOFILE": 20000, "STACK": 8388608}
     assert sbatch("--propagate=NONE", "--wrap", "x", limits=limits).sent.spec.rlimits == {}
+    # The site's choice, which the user may override.
+    for line, names in (
+        ("PropagateResourceLimits=NOFILE,RLIMIT_CORE", {"NOFILE", "CORE"}),
+        ("PropagateResourceLimits=NONE", set()),
+        ("PropagateResourceLimitsExcept=STACK,CPU", {"NOFILE", "CORE"}),
+        ("PropagateResourceLimitsExcept=ALL", set()),
+    ):
+        cluster = FakeCluster(configured=parse_config({"slurm.conf": f"{SLURM_CONF}\n{line}\n"}))
+        taken = sbatch("--wrap", "x", limits=limits, cluster=cluster).sent.spec.rlimits
+        assert taken == {name: limits[name] for name in names}
+        sbatch("--propagate=CPU", "--wrap", "x", limits=limits, cluster=cluster)
+        assert cluster.submitted[-1].spec.rlimits == {"CPU": -1}
+    with pytest.raises(ConfigError, match="FOO is no resource limit"):
+        parse_config({"slurm.conf": f"{SLURM_CONF}\nPropagateResourceLimits=FOO\n"})
     bad = sbatch("--propagate=foo", "--wrap", "x")
     assert (bad.code, bad.err) == (
         1,
