@@ -98,12 +98,18 @@ class Work:
     def commit(self, out: Outcome) -> None:
         """The changes become the ledger's: they are stored and told."""
         last: dict[bytes, tuple[PolicyRecord, bool]] = {}
+        made: set[bytes] = set()
         for old, new in self._undo:
             record = new if new is not None else old
             assert record is not None
-            last[key_of(record)] = (record, new is None)
-        for record, gone in last.values():
-            accounts.note(self.led, record, gone, out)
+            key = key_of(record)
+            if old is None and key not in last:
+                made.add(key)
+            last[key] = (record, new is None)
+        for key, (record, gone) in last.items():
+            # What was made and taken away again was never there.
+            if not (gone and key in made):
+                accounts.note(self.led, record, gone, out)
         for of in self.resets:
             accounts.put_used(self.led, of, Used(at=float(self.now), since=float(self.now)), out)
         for action, where, info in self.told:
