@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gsched import tres
@@ -12,21 +13,34 @@ if TYPE_CHECKING:
     from gsched.model import Job
 
 
-def standing(led: Ledger) -> Quota | None:
-    """The moment's quotas; None where no account has any. Cost: running jobs, times depth of the
+def standing(led: Ledger, starting: Iterable[int] = ()) -> Quota | None:
+    """The moment's quotas; None where no account has any. Jobs that are about to start, and what
+    others make way for, count as running. Cost: running jobs, times depth of the
     tree; accounts where there are none."""
     if not names(led.book):
         return None
     holders = {job_id for parts in led.parts.values() for job_id in parts}
-    return Quota(led.book, (work(led.jobs[job_id], led.meta.last_now) for job_id in holders))
+    held = [work(led.jobs[job_id], led.meta.last_now) for job_id in holders]
+    return Quota(led.book, [*held, *_to_come(led, starting)])
+
+
+def _to_come(led: Ledger, starting: Iterable[int]) -> Iterator[Work]:
+    """What is as good as taken, by jobs that start last of all. Tasks of an array that are still
+    together start one by one."""
+    after = int(led.meta.last_now) + 1
+    for number, job_id in enumerate([*led.claimants, *starting]):
+        job = led.jobs.get(job_id)
+        if job is not None and not job.alloc:
+            yield Work(-1 - number, job.spec.account, tres.requested(job.spec), after)
 
 
 def work(job: Job, now: float) -> Work:
     """A job that holds something. What would be lost are its GPU-seconds (its CPU-seconds, where it
-    has no GPU)."""
+    has no GPU) since it started, or said last that its work is saved."""
     held = tres.allocated(job)
     size = held.get("gres/gpu", 0) or held.get("cpu", 0)
-    return Work(job.id, job.spec.account, held, job.start_time, size * (now - job.start_time))
+    since = max(job.start_time, job.checkpoint_time)
+    return Work(job.id, job.spec.account, held, job.start_time, size * (now - since))
 
 
 __all__ = ["standing", "work"]

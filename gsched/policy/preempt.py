@@ -144,6 +144,10 @@ class Rules:
                 mine = {one for one in lower if name not in reach.get(one, ())} - {name}
                 if mine:
                     self._lower[name] = frozenset(mine)
+        #: accounts that may take back what they are guaranteed
+        self._guaranteed = {
+            one.account for one in book.assocs.values() if one.is_account and one.guarantee
+        }
         self._tiers = {name: part.priority_tier for name, part in config.partitions.items()}
         self._least = min(self._tiers.values(), default=0)
         if self.kind and self._mode == "SUSPEND":
@@ -160,7 +164,13 @@ class Rules:
     def may_preempt(self, job: Job) -> bool:
         """Whether a waiting job may preempt anything at all. Cost: its partitions."""
         # What is kept for one job cannot be within a reservation, nor be of several jobs.
-        if not self.kind or job.spec.reservation or job.het_job_id:
+        if job.spec.reservation or job.het_job_id:
+            return False
+        if self._guaranteed and not self._guaranteed.isdisjoint(
+            self._book.lineage(job.spec.account)
+        ):
+            return True
+        if not self.kind:
             return False
         if self.kind == "qos":
             name = job.spec.qos or _DEFAULT_QOS

@@ -44,7 +44,7 @@ def run_pass(ledger: Ledger, now: float, max_starts: int = MAX_STARTS) -> Plan:
         due = cluster.last_full + options.full_interval
         plan.wake_at = min(plan.wake_at or due, due)
     if plan.complete:
-        plan.preemptions, wake = preemption.decide(ledger, int(now))
+        plan.preemptions, wake = preemption.decide(ledger, int(now), plan.starts)
         if wake:
             plan.wake_at = min(plan.wake_at or wake, wake)
     return plan

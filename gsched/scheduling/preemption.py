@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gsched.model import Job, JobState
+from gsched.model import Job, JobState, Placement
 from gsched.model.preempt import Claim, Preemption, Victim
 from gsched.policy.preempt import above, lost
+from gsched.policy.quota import Quota
+from gsched.scheduling import reclaim
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -47,13 +49,14 @@ class Spared:
     until: int
 
 
-def decide(led: Ledger, now: int) -> tuple[list[Preemption], int]:
+def decide(led: Ledger, now: int, starts: Iterable[Placement] = ()) -> tuple[list[Preemption], int]:
     """(who makes way for whom, when time alone may change that; 0: nothing). After a pass, for jobs
-    that it found blocked. Cost: nothing while no waiting job may preempt; else jobs that hold
-    nodes, and Core.cheapest, for up to MOST_TRIES of them."""
+    that it found blocked, beside those that it starts. Cost: nothing while no waiting job may
+    preempt; else jobs that hold nodes, and Core.cheapest, for up to MOST_TRIES of them."""
     rules, cluster = led.rules(), led.cluster
     if not cluster.claims.may or led.awaits(now):
         return [], 0
+    stands = led.quotas([start.job_id for start in starts])
     found: list[Preemption] = []
     wake = 0
     taken: set[int] = set()
@@ -78,11 +81,16 @@ def decide(led: Ledger, now: int) -> tuple[list[Preemption], int]:
             break
         cluster.claims.tried[job.id] = now + AGAIN_S
         for partition in partitions:
-            allowed, spared = candidates(led, job, partition, now)
+            allowed, spared = candidates(led, job, partition, now, stands)
             for one in spared:
                 if one.until > 0:
                     wake = min(wake or one.until, one.until)
             plan = propose(led, job, partition, (c for c in allowed if c.job_id not in taken), now)
+            if plan is None and stands is not None:
+                order = enumerate(reclaim.victims(led, stands, job, now), 1)
+                back = (Candidate(place, 0, one.job_id, one) for place, one in order)
+                wanted = (one for one in back if one.job_id not in taken)
+                plan = propose(led, job, partition, wanted, now, ordered=True)
             if plan is not None:
                 found.append(plan)
                 taken.update(one.job_id for one in plan.victims)
@@ -105,10 +113,11 @@ def _starts_soon(led: Ledger, job: Job, by: int) -> bool:
 
 
 def candidates(
-    led: Ledger, job: Job, partition: str, now: int
+    led: Ledger, job: Job, partition: str, now: int, stands: Quota | None = None
 ) -> tuple[list[Candidate], list[Spared]]:
     """The running jobs that a waiting one may preempt, and those that rank lower and are exempt
-    now. Cost: jobs that hold nodes."""
+    now, or are guaranteed work that is not for borrowed work to take. Cost: jobs that hold
+    nodes."""
     rules = led.rules()
     options = rules.options
     allowed: list[Candidate] = []
@@ -117,6 +126,9 @@ def candidates(
         if other.way is not None or not rules.preempts(job, partition, other):
             continue
         if above(job, other, led.jobs.get):
+            continue
+        if reclaim.spared(stands, job, other):
+            spared.append(Spared(other, -1))
             continue
         mode = rules.mode(other, led.may_requeue(other))
         if not mode:
@@ -145,15 +157,22 @@ def _running(led: Ledger) -> Iterator[Job]:
 
 
 def propose(
-    led: Ledger, job: Job, partition: str, allowed: Iterable[Candidate], now: int
+    led: Ledger,
+    job: Job,
+    partition: str,
+    allowed: Iterable[Candidate],
+    now: int,
+    *,
+    ordered: bool = False,
 ) -> Preemption | None:
     """The cheapest of the sets among `allowed` that make a blocked job fit in a partition; None:
     not even all of them do. With PreemptParameters=strict_order the lowest in rank go first, else
-    those that cost least. Nothing is changed: ledger/preempt.py carries it out. Cost: sorting, and
+    those that cost least; `ordered`: in the order of costs, the last of them as early in it as can
+    be. Nothing is changed: ledger/preempt.py carries it out. Cost: sorting, and
     Core.cheapest."""
     strict = led.rules().options.strict_order
     order = sorted(allowed)
-    if strict:
+    if strict and not ordered:
         order.sort(key=lambda one: (led.jobs[one.job_id].priority, one))
     order = order[:MOST_VICTIMS]
     found = led.cluster.claims.cheapest(
@@ -162,7 +181,7 @@ def propose(
         [(one.job_id, one.cost) for one in order],
         now,
         avoid=_kept_for_others(led, job),
-        strict=strict,
+        strict=strict or ordered,
     )
     if found is None:
         return None

@@ -230,6 +230,7 @@ class Replay:
         for job in out.puts.values():
             if not isinstance(job, Job):
                 continue
+            self.teams.told(job, self.record.name_of(job.id), self._now)
             if job.finished and not job.completing:
                 self.record.over(job, self._now)
             elif job.state == JobState.PENDING and job.restarts:

@@ -19,6 +19,7 @@ from gsched.wire.messages import (
     Kill,
     LaunchSpec,
     Order,
+    Preempt,
     Prepare,
     Register,
     Report,
@@ -106,6 +107,9 @@ class ReplayNode:
                     held.phase = Phase.RELEASED
                     held.cause = order.cause
                     awaited = True
+            elif isinstance(order, Preempt):
+                # The controller ends it when its time is over.
+                awaited = True
             elif isinstance(order, Forget):
                 self._held.pop((order.job_id, order.attempt), None)
         return begun, awaited

@@ -142,6 +142,11 @@ class Record:
         self._begun.append((index, job.partition, self._rank.pop(index)))
         return index
 
+    def name_of(self, job_id: int) -> str:
+        """What the trace calls a job; "" it does not know it."""
+        index = self._index.get(job_id)
+        return self.rows[index].job.name if index is not None else ""
+
     def start_of(self, job_id: int) -> float:
         return self.rows[self._index[job_id]].start
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gsched.ledger import quotas
 from gsched.ledger.ledger import Ledger
-from gsched.model import Job, JobState
+from gsched.model import Job
 from gsched.simulate.chart import BOTTOM, GAP, LEFT, PANEL, RIGHT, TOP, WIDTH, axes, nice
 
 #: what is counted in the picture
@@ -51,6 +51,7 @@ class Teams:
     taken: list[Taken] = field(default_factory=list)
     #: the replay's end
     last: float = 0.0
+    _told: set[tuple[int, int]] = field(default_factory=set)
 
     def note(self, led: Ledger, now: float) -> None:
         """All that happened at this moment is done."""
@@ -66,10 +67,14 @@ class Teams:
             if not line or line[-1][1:] != new[1:]:
                 line.append(new)
 
-    def ended(self, job: Job, name: str, gpus: int, now: float) -> None:
-        """An attempt is over: one that made way is remembered."""
-        if job.state == JobState.PREEMPTED:
-            self.taken.append(Taken(now, job.spec.account, gpus, name))
+    def told(self, job: Job, name: str, now: float) -> None:
+        """A job has changed: one that makes way for a guarantee is remembered, once for each
+        attempt."""
+        if job.way is None or job.way.kind != "quota" or (job.id, job.attempt) in self._told:
+            return
+        self._told.add((job.id, job.attempt))
+        gpus = sum(part.whole_gpus for part in job.alloc)
+        self.taken.append(Taken(now, job.spec.account, gpus, name))
 
     def hours(self, account: str) -> tuple[float, float]:
         """GPU hours of guaranteed and of borrowed work."""

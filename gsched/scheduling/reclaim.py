@@ -1,0 +1,57 @@
+"""Accounts take back what they are guaranteed: borrowed work makes way for a claim.
+
+The relation is policy/quota.py's; the plan that of any preemption (preemption.py): all or nothing,
+nobody in vain.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gsched import tres
+from gsched.model import Job, JobState
+from gsched.model.preempt import CANCEL, REQUEUE, Victim
+from gsched.policy.quota import Quota
+
+if TYPE_CHECKING:
+    from gsched.ledger.ledger import Ledger
+
+KIND = "quota"
+
+
+def victims(led: Ledger, stands: Quota, job: Job, now: int) -> list[Victim]:
+    """The running jobs that make way for a waiting job's claim, in the order in which they are
+    taken; none where it has no claim. Cost: running jobs."""
+    wants = tres.requested(job.spec)
+    claimant = stands.claim(job.spec.account, wants)
+    found = (_victim(led, one, now) for one in stands.order(claimant, wants)) if claimant else ()
+    return [one for one in found if one is not None]
+
+
+def _victim(led: Ledger, job_id: int, now: int) -> Victim | None:
+    """How a running job makes way; None: it is left alone."""
+    rules, other = led.rules(), led.jobs[job_id]
+    if other.state != JobState.RUNNING or other.het_job_id or other.way is not None:
+        return None
+    until = rules.exempt_until(other)
+    if until < 0 or until > now:
+        return None
+    mode = rules.mode(other, led.may_requeue(other))
+    if not mode:
+        # PreemptMode says nothing of guarantees.
+        mode = REQUEUE if led.may_requeue(other) else CANCEL
+    return Victim(other.id, other.attempt, mode, rules.grace(other), KIND)
+
+
+def spared(stands: Quota | None, job: Job, victim: Job) -> bool:
+    """Whether a preemption by QOS or partition leaves a running job alone: it is guaranteed work of
+    others, and the waiting job would be borrowed work. Cost: depth of the tree."""
+    if stands is None:
+        return False
+    branch = stands.branch(job.spec.account, victim.spec.account)
+    if not branch or not stands.secure(victim.id, branch):
+        return False
+    return not stands.claim(job.spec.account, tres.requested(job.spec))
+
+
+__all__ = ["spared", "victims"]
