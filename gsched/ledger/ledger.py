@@ -33,6 +33,7 @@ from gsched.ledger import (
     outbox,
     partitions,
     preempt,
+    quotas,
     relay,
     reservations,
     settle,
@@ -71,6 +72,7 @@ from gsched.model import (
 )
 from gsched.policy import Book
 from gsched.policy.preempt import Rules
+from gsched.policy.quota import Quota
 from gsched.taskset import TaskSet
 from gsched.wire.messages import (
     AckOutbox,
@@ -492,6 +494,10 @@ class Ledger:
     def rules(self) -> Rules:
         """Who may preempt whom."""
         return preempt.rules(self)
+
+    def quotas(self, starting: Iterable[int] = ()) -> Quota | None:
+        """How accounts stand against what they are guaranteed (see quotas.standing)."""
+        return quotas.standing(self, starting)
 
     def may_requeue(self, job: Job) -> bool:
         """Whether its attempt may be followed by another."""
