@@ -342,8 +342,8 @@ class Keeper:
         anew = self.outdated
         if anew:
             self.outdated = False
-            self._known.clear()
-            self.touched.update(jobs)
+            before, self._known = self._known, {}
+            self.touched.update(job.id for job in jobs.values() if self._moved(job, before))
             book = self._led.book
             groups: list[Assoc | Qos] = [*book.assocs.values(), *book.qos.values()]
             self.minutes = any(one.grp_tres_mins or one.grp_wall is not None for one in groups)
@@ -360,6 +360,14 @@ class Keeper:
             self._lift()
         return anew
 
+    def _moved(self, job: Job, before: Mapping[Place, Limits]) -> bool:
+        """Whether a job may add to other sums, or otherwise, than before a change."""
+        if job.state != JobState.PENDING:
+            return not job.finished
+        place = self.place(job, job.partition)
+        old = before.get(place)
+        return old is None or old.scopes != self.of(place).scopes
+
     def _lift(self) -> None:
         """Who waits in a QOS whose flags have changed is judged by its partitions anew."""
         flags = {qos.name: _LIFTING.intersection(qos.flags) for qos in self._led.book.qos.values()}
@@ -374,6 +382,7 @@ class Keeper:
         flush."""
         self.outdated = True
         self._known.clear()
+        self.touched.update(self._led.jobs)
 
     def wrong(self) -> str:
         """What the sums say that the jobs do not; "" nothing. Cost: all jobs."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from unit.test_limits import REFUSED, UIDS, bench, qos
+from unit.ledger_support import CONF
+from unit.test_limits import BASE, REFUSED, UIDS, bench, qos, run, submit
 
+from gsched.config import parse_config
+from gsched.ledger import Configure
 from gsched.model import JobSpec
 from gsched.wire.messages import Done, SubmitJob, UpdateJob
 
@@ -30,3 +33,14 @@ def test_changes_of_a_waiting_job_are_judged_like_submissions(
     # An operator may, as in a real Slurm.
     told = made.write(update, 0)
     assert isinstance(told, Done) and not told.errors
+
+
+def test_limits_that_are_enforced_from_now_on_count_what_is_there() -> None:
+    """AccountingStorageEnforce=limits comes with a reconfigure: what runs and waits counts."""
+    made = bench("AccountingStorageEnforce=associations\n")
+    qos(made, grp_jobs=1)
+    jobs = submit(made), submit(made)
+    assert run(made, *jobs) == ["R", "R"]
+    made.apply(Configure(parse_config({"slurm.conf": BASE + CONF})))
+    assert made.led.limits.tally.of(("qos", "normal", "")).jobs == 2
+    assert run(made, submit(made)) == ["QOSGrpJobsLimit"]
