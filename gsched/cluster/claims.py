@@ -38,6 +38,8 @@ class Claims:
         #: waiting jobs that may preempt others; those of them that were looked at -> until when not
         self.may: set[int] = set()
         self.tried: dict[int, int] = {}
+        #: before when they are not gone through again, where there are many
+        self.look_at = 0
         #: whether a job is one of them
         self.judge: Callable[[Job], bool] = lambda _: False
 

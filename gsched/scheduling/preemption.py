@@ -26,6 +26,8 @@ MOST_TRIES = 8
 AGAIN_S = 2
 #: running jobs among which is chosen: those that cost least
 MOST_VICTIMS = 4096
+#: with more jobs waiting that may preempt, they are gone through every AGAIN_S only, if in vain
+MANY = 256
 
 
 @dataclass(order=True)
@@ -56,6 +58,8 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement] = ()) -> tuple[lis
     rules, cluster = led.rules(), led.cluster
     if not cluster.claims.may or led.awaits(now):
         return [], 0
+    if len(cluster.claims.may) > MANY and now < cluster.claims.look_at:
+        return [], cluster.claims.look_at
     stands = led.quotas([start.job_id for start in starts])
     found: list[Preemption] = []
     wake = 0
@@ -96,6 +100,7 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement] = ()) -> tuple[lis
                 taken.update(one.job_id for one in plan.victims)
                 # What the first ones are promised is kept from the next pass on.
                 return found, now + 1
+    cluster.claims.look_at = now + AGAIN_S
     return found, wake
 
 

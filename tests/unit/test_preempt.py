@@ -333,6 +333,22 @@ def test_what_users_see() -> None:
     assert text.startswith(f"It preempts job {victim.id}, and starts when they have ended")
 
 
+def test_many_that_wait_in_vain_are_not_gone_through_in_every_pass() -> None:
+    b = bench()
+    fill(b, "high")
+    claims = b.led.cluster.claims
+    for _ in range(300):
+        b.job(shape=WHOLE, qos="high")
+    b.schedule()
+    assert claims.look_at == int(b.now) + 2
+    claims.tried.clear()
+    b.schedule()
+    assert not claims.tried
+    b.now += 2
+    b.schedule()
+    assert len(claims.tried) == 8
+
+
 def test_rings_of_lists_are_found() -> None:
     assert cycles({"a": ("b",), "b": ("c",), "c": ("a",), "d": ("a",)}) == [("a", "b", "c")]
     assert cycles({"a": ("b",), "b": (), "c": ("a", "b")}) == []
