@@ -71,7 +71,7 @@ def copy(database: Database, have: int, jobs: int, days: int) -> None:
 
     def run(connection: sa.Connection) -> None:
         for n in range(1, jobs // have):
-            later = n * (days * have // jobs + 1) * 86400
+            later = n * (days * have // jobs + 3) * 86400
             shifts = {"seq": n * have, "job_id": n * have, "group_id": n * have}
             times = ("begun", "submit", "eligible", "start", "end_time", "end", "begin")
             shifts |= dict.fromkeys(times, later)
@@ -83,7 +83,7 @@ def copy(database: Database, have: int, jobs: int, days: int) -> None:
                 if key is not None:
                     rows = rows.where(key <= have + 1)
                 else:
-                    until = BEGIN + (days * have // jobs + 1) * 86400
+                    until = BEGIN + (days * have // jobs + 3) * 86400
                     rows = rows.where(table.c.begin >= BEGIN, table.c.begin < until)
                 names = [column.name for column in table.c]
                 connection.execute(sa.insert(table).from_select(names, rows))
