@@ -22,6 +22,9 @@ def load_jobs(
     Stop if nobody answers."""
     query = JobQuery(sorted(ids), sorted(uids), active_only=active_only)
     rows = asking(lambda: reader.jobs(query), "slurm_load_jobs error:")
+    if rows.priorities:
+        for job in rows.jobs:
+            job.priority = rows.priorities.get(job.id, job.priority)
     if rows.not_before:
         # What has passed says nothing any more.
         now = reader.now()

@@ -88,6 +88,7 @@ def _fill(lines: QueueLines, delta: JobDelta, now: float) -> None:
     verdicts = delta.verdicts
     for record in delta.jobs:
         job = _job.decode(record)
+        job.priority = delta.priorities.get(job.id, job.priority)
         packed = verdicts.get(job.id)
         lines.put(job, None if packed is None else _verdict.decode(packed), now)
 
@@ -101,6 +102,7 @@ def _update(reader: Reader, lines: QueueLines, delta: JobDelta, now: float) -> N
     told |= {job_id: _verdict.decode(packed) for job_id, packed in delta.verdicts.items()}
     for record in delta.jobs:
         job = _job.decode(record)
+        job.priority = delta.priorities.get(job.id, job.priority)
         lines.put(job, told.pop(job.id, None), now)
         again.discard(job.id)
     again.update(lines.doubtful(told.items()))
@@ -112,4 +114,5 @@ def _update(reader: Reader, lines: QueueLines, delta: JobDelta, now: float) -> N
         for job in rows.jobs:
             # The id of an array means its tasks, too.
             if job.id in again:
+                job.priority = rows.priorities.get(job.id, job.priority)
                 lines.put(job, rows.verdicts.get(job.id), now)

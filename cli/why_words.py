@@ -5,7 +5,7 @@ from __future__ import annotations
 import pwd
 from collections.abc import Callable, Iterator
 
-from gsched.model.why import Away, Cause, JobRef, Kept, Lack, Place, Why
+from gsched.model.why import Away, Cause, JobRef, Kept, Lack, Place, Rank, Why
 from gsched.units import format_limit, format_memory_short
 from gsched_cli.why_preempt import CAUSES as PREEMPTION
 
@@ -482,6 +482,17 @@ def start_text(why: Why, when: When) -> str:
     }.get(start.basis, f"{at}, when that is over")
 
 
+def rank_text(rank: Rank) -> str:
+    """Its priority, and how its account stands."""
+    text = f"priority {rank.priority}, fair share {rank.fair_share:.2f}"
+    if not rank.account:
+        return text
+    return (
+        f"{text}; account {rank.account} has used {rank.used:.1%} of what all have used, its share "
+        f"is {rank.promised:.1%} (sprio, sshare)"
+    )
+
+
 def ahead_text(why: Why, when: When) -> str:
     """The jobs that come first; "" none."""
     if not why.ahead.jobs:
@@ -548,6 +559,8 @@ def lines(why: Why, when: When) -> Iterator[str]:
     ahead = ahead_text(why, when)
     if ahead:
         yield f"Ahead: {ahead}"
+    if why.rank is not None and why.rank.account:
+        yield f"Rank: {rank_text(why.rank)}"
     if why.starts and why.start.nodes:
         yield f"Room on {why.start.nodes}"
     else:

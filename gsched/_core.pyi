@@ -780,3 +780,25 @@ class Core:
     def check(self) -> None:
         """Recount everything from the allocations; AssertionError with the first difference. For
         the tests. Cost: nodes + allocations."""
+
+def sweep(
+    now: float,
+    max_age: float,
+    weight_age: float,
+    weight_fair: float,
+    most: int,
+    rising: bool,
+    fixed: array[int],
+    statics: array[float],
+    since: array[float],
+    who: array[int],
+    fair: array[float],
+    last: array[int],
+) -> bytearray:
+    """Priorities at `now` into `last`, which has the ones before; bytes with 1 where it
+    is another.
+
+    Columns of one length: fixed ('q': what it is, if >= 0), statics ('d': the sum of what time
+    does not change), since ('d': when its age began, < 0 not yet), who ('q': place in `fair`), last
+    ('q'; < 0 a row that is not in use). `rising`: none gets less. Cost: some ns a row.
+    """

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -166,6 +167,15 @@ class Licenses:
         """A job has left the queue."""
         self._waiting.pop(job_id, None)
         self._told.discard(job_id)
+
+    @property
+    def waiting(self) -> AbstractSet[int]:
+        """Jobs in the queue that want licences."""
+        return self._waiting.keys()
+
+    def reprioritise(self, job_id: int, priority: int) -> None:
+        """The priority of one of them is another."""
+        self._waiting[job_id] = replace(self._waiting[job_id], priority=priority)
 
     def take(self, job_id: int, text: str, within: str = "") -> str:
         """A job that starts (or is found running) in an advance reservation, or in none, takes the

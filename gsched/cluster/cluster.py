@@ -15,6 +15,7 @@ from gsched.cluster.limits import Limits, Pool, Source, Whose
 from gsched.cluster.nodes import Nodes, usable_cpus
 from gsched.cluster.plans import Draft
 from gsched.cluster.queue import Queue
+from gsched.cluster.ranks import Columns, Sweep
 from gsched.cluster.requests import Requests
 from gsched.cluster.verdicts import Verdicts
 from gsched.cluster.what_if import Way, WhatIf
@@ -185,6 +186,22 @@ class Cluster:
     def trace_accounts(self, lineage: Callable[[str], Collection[str]]) -> None:
         """How an account's name leads to those above it, whose reservations are its too."""
         self._windows.lineage = lineage
+
+    def rank_by(self, rank: Callable[[Job, str], tuple[Columns, int]]) -> None:
+        """How the priority of a job in a partition is found when it is queued: (what it is made of,
+        what it is now). Without it, it is what the job's record says."""
+        self._queue.rank = rank
+
+    def sweep(self, how: Sweep) -> dict[int, int]:
+        """Recalculates the priorities of all that waits: those that are another now, by job. Cost:
+        some ns for each row of the queue, 0.3 us for each priority that is another."""
+        found = self._queue.sweep(how)
+        self.changes += bool(found)
+        return found
+
+    def priority(self, job_id: int) -> int:
+        """The priority in force of a waiting job."""
+        return self._queue.priority(job_id)
 
     def unreserve(self, name: str) -> None:
         """An advance reservation is gone (see Windows.drop)."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gsched import _core, access, dependency
 from gsched.cluster.limits import Limits
 from gsched.cluster.nodes import Nodes
+from gsched.cluster.ranks import Columns, Ranks, Sweep
 from gsched.cluster.requests import TIME_LIMIT, Requests
 from gsched.cluster.windows import Windows
 from gsched.config import Config
@@ -86,6 +87,10 @@ class Queue:
         self._switch_ends: list[tuple[int, int]] = []
         self._switch_jobs: dict[int, tuple[int, tuple[Shape, ...], int]] = {}
         self._by_switches = nodes.network == "tree"
+        #: what the priorities of rows are made of, and how that is found for a job in a partition:
+        #: (columns, priority now)
+        self._ranks = Ranks(core)
+        self.rank: Callable[[Job, str], tuple[Columns, int]] = _as_recorded
 
     def new_key(self) -> int:
         """A key that no row and no allocation of the core has."""
@@ -132,10 +137,13 @@ class Queue:
             chain = self._limits.acquire(job, partition, shapes[choice])
             if chain >= 0:
                 self._chains.setdefault(job.id, []).append(chain)
+            columns, priority = self.rank(job, partition)
             for _ in range(1 if why else min(tasks, ARRAY_ROWS)):
                 key = self.new_key()
                 begin = self._windows.ready_at(resv, job.spec.begin)
-                place = (tier * (1 << 40) + job.priority, job.id, job.time_limit, begin)
+                place = (tier * (1 << 40) + priority, job.id, job.time_limit, begin)
+                whose = 0 if rows else job.id
+                self._ranks.put(key, whose, tier * (1 << 40), columns, priority)
                 self._core.queue_add(
                     key,
                     req,
@@ -271,8 +279,9 @@ class Queue:
         within = self.within.get(rows[0], "") if rows else ""
         begin = self._windows.ready_at(within, job.spec.begin)
         chains = tuple(self.chain.get(keys[0], -1) for keys in row_lists)
+        priority = max((self._ranks.last(key) for key in rows), default=0)
         self._licenses.add(
-            *(job.id, choices, row_lists, job.priority, begin, job.time_limit, within, chains)
+            *(job.id, choices, row_lists, priority, begin, job.time_limit, within, chains)
         )
 
     def why_parked(
@@ -346,6 +355,7 @@ class Queue:
         """Takes a job out of the queue, if it is there; its keys."""
         keys = self._rows.pop(job_id, [])
         for key in keys:
+            self._ranks.drop(key)
             self.within.pop(key, None)
             self.chain.pop(key, None)
             self.choice.pop(key, None)
@@ -368,6 +378,17 @@ class Queue:
         if unit >= 0:
             self._spare_groups.append(unit)
         return keys
+
+    def sweep(self, how: Sweep) -> dict[int, int]:
+        """Recalculates the priorities of all rows (see Ranks.sweep)."""
+        found = self._ranks.sweep(how)
+        for job_id in self._licenses.waiting & found.keys():
+            self._licenses.reprioritise(job_id, found[job_id])
+        return found
+
+    def priority(self, job_id: int) -> int:
+        """The priority in force of a job in the queue, in the first of its partitions."""
+        return self._ranks.last(self._rows[job_id][0])
 
     def __contains__(self, job_id: int) -> bool:
         return job_id in self._rows
@@ -468,3 +489,8 @@ def _bound(job: Job) -> bool:
         or len(spec.partitions) > 1
         or spec.alternatives
     )
+
+
+def _as_recorded(job: Job, _: str) -> tuple[Columns, int]:
+    """The priority that stands in the job's record."""
+    return (job.priority, 0.0, -1.0, 0), job.priority

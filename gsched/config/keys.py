@@ -9,6 +9,7 @@ from typing import Any
 from gsched.config import values
 from gsched.config.lexer import Pair
 from gsched.config.types import RESOURCE_LIMITS, Host
+from gsched.periods import PERIODS
 
 Parse = Callable[[Pair], Any]
 
@@ -100,6 +101,32 @@ def _seconds_or_minutes(pair: Pair) -> int:
     return values.duration(pair) or 0
 
 
+def _calc_period(pair: Pair) -> int:
+    """PriorityCalcPeriod: minutes, at least one."""
+    return max(60, values.duration(pair) or 0)
+
+
+def _priority_flags(pair: Pair) -> tuple[str, ...]:
+    flags = tuple(dict.fromkeys(word.upper() for word in values.words(pair)))
+    for flag in flags:
+        if flag not in PRIORITY_FLAGS:
+            raise pair.bad(f'"{flag}" is not a flag')
+    return flags
+
+
+def _reset_period(pair: Pair) -> str:
+    return values.choice(pair, *PERIODS)
+
+
+def _weights(pair: Pair) -> str:
+    """PriorityWeightTRES: TRES=weight,..., negative ones too."""
+    for word in values.words(pair):
+        name, _, number = word.partition("=")
+        if not name or not re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", number):
+            raise pair.bad(f'"{word}" is not TRES=weight')
+    return pair.value
+
+
 def _over_time(pair: Pair) -> int:
     # 65533 minutes and more are Slurm's way to say unlimited.
     found = values.limit(pair)
@@ -145,6 +172,15 @@ def _fence(pair: Pair) -> str:
     return values.choice(pair, "timeout", "proof")
 
 
+#: PriorityFlags. FAIR_TREE is what counts unless another says otherwise
+PRIORITY_FLAGS = frozenset(
+    (
+        *("ACCRUE_ALWAYS", "CALCULATE_RUNNING", "DEPTH_OBLIVIOUS", "FAIR_TREE", "NO_FAIR_TREE"),
+        *("INCR_ONLY", "MAX_TRES", "MAX_TRES_GRES", "NO_NORMAL_ALL", "NO_NORMAL_ASSOC"),
+        *("NO_NORMAL_PART", "NO_NORMAL_QOS", "NO_NORMAL_TRES", "SMALL_RELATIVE_TO_TIME"),
+    )
+)
+
 #: lower-case key -> (field of Config, how its value is read)
 FIELDS: dict[str, tuple[str, Parse]] = {
     "accountingstorageenforce": ("accounting_storage_enforce", values.words),
@@ -184,17 +220,24 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "preemptmode": ("preempt_mode", _preempt_mode),
     "preemptparameters": ("preempt_parameters", _text),
     "preempttype": ("preempt_type", _plugin("preempt", "preempt/none")),
+    "fairsharedampeningfactor": ("fair_share_dampening_factor", _bounded(1, 65533)),
+    "prioritycalcperiod": ("priority_calc_period", _calc_period),
     "prioritydecayhalflife": ("priority_decay_half_life", _seconds_or_minutes),
     "priorityfavorsmall": ("priority_favor_small", values.yes_no),
+    "priorityflags": ("priority_flags", _priority_flags),
     "prioritymaxage": ("priority_max_age", _seconds_or_minutes),
+    "priorityparameters": ("priority_parameters", _text),
+    "prioritysitefactorparameters": ("priority_site_factor_parameters", _text),
+    "prioritysitefactorplugin": ("priority_site_factor_plugin", _text),
     "prioritytype": ("priority_type", _plugin("priority", "priority/basic")),
+    "priorityusageresetperiod": ("priority_usage_reset_period", _reset_period),
     "priorityweightage": ("priority_weight_age", values.number),
     "priorityweightassoc": ("priority_weight_assoc", values.number),
     "priorityweightfairshare": ("priority_weight_fairshare", values.number),
     "priorityweightjobsize": ("priority_weight_job_size", values.number),
     "priorityweightpartition": ("priority_weight_partition", values.number),
     "priorityweightqos": ("priority_weight_qos", values.number),
-    "priorityweighttres": ("priority_weight_tres", _text),
+    "priorityweighttres": ("priority_weight_tres", _weights),
     "proctracktype": ("proctrack_type", _plugin("proctrack", "proctrack/cgroup")),
     "privatedata": ("private_data", values.words),
     "propagateresourcelimits": ("propagate_limits", _limits),
@@ -290,7 +333,7 @@ _WITHOUT_EFFECT = """
     DataParserParameters DefaultStorageHost DefaultStorageLoc DefaultStoragePass
     DefaultStoragePort DefaultStorageType DefaultStorageUser DisableRootJobs DynAllocPort
     EioTimeout EpilogMsgTime EpilogTimeout ExtSensorsFreq ExtSensorsType
-    FairShareDampeningFactor FastSchedule FederationParameters GetEnvTimeout GpuFreqDef
+    FastSchedule FederationParameters GetEnvTimeout GpuFreqDef
     GroupUpdateForce GroupUpdateTime HashPlugin HealthCheckTimeout
     HttpParserType JobAcctGatherFrequency JobAcctGatherParams JobAcctGatherType JobCheckpointDir
     JobCompHost JobCompLoc JobCompParams JobCompPass JobCompPassScript JobCompPort JobCompType
@@ -300,8 +343,7 @@ _WITHOUT_EFFECT = """
     MemLimitEnforce MetricsAuthUsers MetricsParameters MetricsType MpiParams
     MsgAggregationParams NamespacePlugin NamespaceType NodeFeaturesPlugins PluginDir
     PlugStackConfig PowerParameters PowerPlugin
-    PrEpParameters PrEpPlugins PriorityCalcPeriod PriorityFlags PriorityParameters
-    PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityUsageResetPeriod PrologTimeout
+    PrEpParameters PrEpPlugins PrologTimeout
     PropagatePrioProcess RebootProgram
     RequeueExit RequeueExitHold ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout
     ResvEpilog ResvProlog RoutePlugin SbcastParameters SchedulerAuth SchedulerPort

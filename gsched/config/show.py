@@ -64,7 +64,7 @@ EnforcePartLimits
 Epilog
 EpilogMsgTime=2000|% usec
 EpilogSlurmctld
-FairShareDampeningFactor=1
+FairShareDampeningFactor
 FederationParameters=(null)
 FirstJobId
 GresTypes
@@ -133,16 +133,16 @@ PreemptType
 PreemptExemptTime
 PrEpParameters=(null)
 PrEpPlugins=prep/script
-PriorityParameters=(null)
-PrioritySiteFactorParameters=(null)
-PrioritySiteFactorPlugin=(null)
+PriorityParameters
+PrioritySiteFactorParameters
+PrioritySiteFactorPlugin
 PriorityDecayHalfLife
-PriorityCalcPeriod=00:05:00
+PriorityCalcPeriod
 PriorityFavorSmall
-PriorityFlags=
+PriorityFlags
 PriorityMaxAge
 PriorityType
-PriorityUsageResetPeriod=NONE
+PriorityUsageResetPeriod
 PriorityWeightAge
 PriorityWeightAssoc
 PriorityWeightFairShare
@@ -337,6 +337,13 @@ _COMPUTED: dict[str, Callable[[Config], object]] = {
     "PreemptParameters": lambda c: c.preempt_parameters or NULL,
     "PreemptExemptTime": lambda c: format_padded(c.preempt_exempt_time),
     "PreemptType": lambda c: NULL if c.preempt_type == "preempt/none" else c.preempt_type,
+    "PriorityCalcPeriod": lambda c: format_padded(c.priority_calc_period),
+    "PriorityFlags": lambda c: ",".join(c.priority_flags),
+    "PriorityParameters": lambda c: c.priority_parameters or NULL,
+    "PrioritySiteFactorParameters": lambda c: c.priority_site_factor_parameters or NULL,
+    "PrioritySiteFactorPlugin": lambda c: c.priority_site_factor_plugin or NULL,
+    "PriorityUsageResetPeriod": lambda c: c.priority_usage_reset_period,
+    "FairShareDampeningFactor": lambda c: c.fair_share_dampening_factor,
     "PriorityDecayHalfLife": lambda c: format_padded(c.priority_decay_half_life),
     "PriorityFavorSmall": lambda c: "yes" if c.priority_favor_small else "no",
     "PriorityMaxAge": lambda c: format_padded(c.priority_max_age),

@@ -295,6 +295,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     priority_max_age: int = 7 * 86400
     priority_decay_half_life: int = 7 * 86400
     priority_favor_small: bool = False
+    #: seconds
+    priority_calc_period: int = 300
+    #: upper case
+    priority_flags: tuple[str, ...] = ()
+    priority_parameters: str = ""
+    priority_site_factor_parameters: str = ""
+    priority_site_factor_plugin: str = ""
+    #: NONE, NOW, DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY
+    priority_usage_reset_period: str = "NONE"
+    fair_share_dampening_factor: int = 1
     preempt_type: str = "preempt/none"
     preempt_mode: str = "OFF"
     #: seconds that a job runs before it may be preempted

@@ -376,8 +376,8 @@ class Controller:
                 }
         # They wait for the facts alone: what the view says is no part of a promise.
         self._answer(out.answers)
-        if out.view or out.words:
-            self._view.put(encode_records(out.view), out.words)
+        if out.view or out.words or out.ranks:
+            self._view.put(encode_records(out.view), out.words, out.ranks)
         if out.mails and self._mailer is not None:
             self._mailer.send(out.mails)
         if (out.prologs or out.given_back) and self._hooks is not None:

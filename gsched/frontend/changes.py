@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched.store import PAGE, WORD_LIST, Snapshot, number_key, verdicts
+from gsched.store import (
+    PAGE,
+    RANK_PAGE,
+    RANK_TABLE,
+    WORD_LIST,
+    Snapshot,
+    number_key,
+    ranks,
+    verdicts,
+)
 from gsched.wire.changes import JobChanges
 from gsched.wire.messages import JobQuery
 
@@ -32,6 +41,7 @@ class _Delta(msgspec.Struct, array_like=True, tag="JobDelta", gc=False):
     silent: list[int] = []
     not_before: dict[int, int] | None = None
     more: bool = False
+    priorities: dict[int, int] = {}
 
 
 class _State(msgspec.Struct, array_like=True, gc=False):
@@ -92,6 +102,13 @@ class Changes:
         if jobs is None or told is None:
             return self._whole(query, wanted, whose, state)
         changed = {int.from_bytes(key, "big") for table, key in jobs if table == "job"}
+        for table, key in told:
+            if table == RANK_TABLE and len(key) == 8:
+                # Their priorities are another: they are told as if their records were.
+                first = RANK_PAGE * int.from_bytes(key, "big")
+                changed.update(
+                    filter(self._mirror.jobs.__contains__, range(first, first + RANK_PAGE))
+                )
         matching = sorted(job_id for job_id in changed if self._mirror.matches(job_id, wanted))
         gone = sorted(changed.difference(matching))
         about = set(matching)
@@ -117,6 +134,8 @@ class Changes:
                 gone,
                 [job_id for job_id in asked if job_id not in why],
                 late,
+                False,
+                ranks(self._view, matching),
             )
         )
 
@@ -137,7 +156,10 @@ class Changes:
         more = len(selected) > PART
         jobs = self._records(part)
         version = self._main.version
-        return _encoder.encode(_Delta(version, state, True, whose, jobs, why, [], [], late, more))
+        ranked = ranks(self._view, part) if self._view is not None else {}
+        return _encoder.encode(
+            _Delta(version, state, True, whose, jobs, why, [], [], late, more, ranked)
+        )
 
     def _records(self, ids: Iterable[int]) -> list[msgspec.Raw]:
         found = (self._main.get("job", number_key(job_id)) for job_id in ids)

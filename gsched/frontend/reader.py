@@ -23,6 +23,7 @@ from gsched.store import (
     StoreReader,
     ViewReader,
     number_key,
+    ranks,
     read_blob,
     verdicts,
 )
@@ -80,6 +81,7 @@ class _JobRows(msgspec.Struct, array_like=True, tag="JobRows", gc=False):
     jobs: list[msgspec.Raw]
     verdicts: dict[int, msgspec.Raw]
     not_before: dict[int, int] = {}
+    priorities: dict[int, int] = {}
 
 
 class _NodeRows(msgspec.Struct, array_like=True, tag="NodeRows", gc=False):
@@ -99,6 +101,7 @@ class _PolicyRows(msgspec.Struct, array_like=True, tag="PolicyRows", gc=False):
     version: int
     records: list[msgspec.Raw]
     used: dict[str, msgspec.Raw]
+    fair: msgspec.Raw | None = None
 
 
 class _PartitionRows(msgspec.Struct, array_like=True, tag="PartitionRows", gc=False):
@@ -331,7 +334,8 @@ class Reads:
             with self._view.snapshot() as view:
                 why = _verdicts(view, selected)
                 late = self._not_before(view, selected)
-                return _encoder.encode(_JobRows(version, jobs, why, late))
+                ranked = ranks(view, selected)
+                return _encoder.encode(_JobRows(version, jobs, why, late, ranked))
         except StoreError:
             return _encoder.encode(_JobRows(version, jobs, {}))
 
@@ -413,9 +417,6 @@ class Reads:
         version = main.version
         if version < query.min_version:
             raise Behind
-        used = {}
-        if query.used:
-            used = {bytes(key).hex(): msgspec.Raw(value) for key, value in main.scan("used")}
         if self._private_policy and uid not in self._admins:
             whole = [_policy_decoder.decode(value) for _, value in main.scan("policy")]
             user = self._names.of(uid, -1)[0]
@@ -425,7 +426,16 @@ class Reads:
             ]
         else:
             records = [msgspec.Raw(value) for _, value in main.scan("policy")]
-        return _encoder.encode(_PolicyRows(version, records, used))
+        if not query.used:
+            return _encoder.encode(_PolicyRows(version, records, {}))
+        used = {bytes(key).hex(): msgspec.Raw(value) for key, value in main.scan("used")}
+        try:
+            with self._view.snapshot() as view:
+                found = view.get("rank", b"fair")
+                fair = msgspec.Raw(found) if found is not None else None
+                return _encoder.encode(_PolicyRows(version, records, used, fair))
+        except StoreError:
+            return _encoder.encode(_PolicyRows(version, records, used))
 
     def _blob(self, query: BlobQuery, uid: int, main: Snapshot) -> Blob | Refused:
         record = main.get("job", number_key(query.job_id)) if query.job_id > 0 else None

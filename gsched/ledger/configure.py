@@ -13,7 +13,7 @@ from gsched import reserve
 from gsched.cluster import Cluster
 from gsched.config import Config, GresCount, NodeConfig
 from gsched.config.overrides import with_partitions
-from gsched.ledger import tell
+from gsched.ledger import ranking, tell, use
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import NodeLive
 from gsched.model import Job, JobState, Node, NodeAlloc, NodeFlag, PartitionChange, Phase
@@ -175,6 +175,8 @@ def rebuild(led: Ledger, config: Config) -> None:
     led.config = config
     cluster = led.cluster = Cluster(config)
     cluster.trace_accounts(led.book.lineage)
+    led.ranking.forget()
+    cluster.rank_by(led.ranking.rank)
     led.limits.forget()
     cluster.limit(led.limits)
     for name, node in led.nodes.items():
@@ -220,6 +222,8 @@ def reconfigure(led: Ledger, files: Config, now: float, out: Outcome) -> None:
             node.weight, node.no_gpus = -1, False
             led.put_node(node, out)
     apply(led, now, out)
+    use.configured(led, now, out)
+    ranking.recalculate(led, now, out)
     for name, live in led.live.items():
         if live.session:
             out.messages.append((name, Reread(led.meta.epoch)))

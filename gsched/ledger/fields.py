@@ -11,7 +11,7 @@ from typing import Any
 
 from gsched import admission, gres, hostlist, units
 from gsched.errors import message
-from gsched.ledger import associate, depend, reserved
+from gsched.ledger import associate, depend, ranking, reserved
 from gsched.ledger.edit import (
     DENIED,
     HELD,
@@ -214,12 +214,19 @@ def _priority(edit: Edit, value: str) -> None:
     if job.held:
         raise BadValue(HELD)
     if not edit.admin:
-        lower = priority < job.priority
+        lower = priority < ranking.live(edit.led, job)
         raise BadValue(
             "Changes to job priority are not persistent, change nice instead" if lower else DENIED
         )
     job.spec.nice = 0
     job.spec.priority = job.priority = priority
+
+
+def _site_factor(edit: Edit, value: str) -> None:
+    """What administrators add to a job's priority."""
+    edit.admin_only()
+    edit.pending_only()
+    edit.job.site_factor = _number("SiteFactor", value, -2147483645, 2147483645)
 
 
 def hold(job: Job, by_admin: bool) -> None:
@@ -544,6 +551,7 @@ FIELDS: dict[str, Callable[[Edit, str], None]] = {
     "partition": _partition,
     "prefer": _text("prefer", admission.MAX_NAME, pending=True),
     "priority": _priority,
+    "sitefactor": _site_factor,
     "qos": _qos,
     "reboot": _reboot,
     "reqcores": _count("ReqCores", "cores_per_socket"),

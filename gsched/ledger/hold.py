@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched.ledger import fields
+from gsched.ledger import fields, ranking
 from gsched.ledger.edit import ALREADY_FINISHED, DENIED, BadValue
 from gsched.ledger.fields import priority_of
 from gsched.ledger.outcome import Outcome
-from gsched.ledger.submit import BASIC_PRIORITY
 from gsched.model import Hold, Job, JobState
 from gsched.wire.messages import Call
 
@@ -61,9 +60,10 @@ def release(
         job.held = Hold.NONE
         if job.state == JobState.PENDING:
             job.reason = ""
-        job.priority = priority_of(job)
         if not job.eligible_time and not job.deps:
             job.eligible_time = max(int(now), job.spec.begin)
+        job.priority = priority_of(job)
+        ranking.set_priority(led, job)
         _changed(led, job, out)
 
 
@@ -86,17 +86,21 @@ def to_the_top(
     ]
     if job not in peers:
         raise BadValue("Requested operation is presently disabled")
-    peers.sort(key=lambda other: (-other.priority, other.id))
+    now_has = {other.id: ranking.live(led, other) for other in peers}
+    peers.sort(key=lambda other: (-now_has[other.id], other.id))
     order = [job, *(other for other in peers if other is not job)]
-    priorities = [other.priority for other in peers]
+    priorities = [now_has[other.id] for other in peers]
+    if priorities[1:2] == priorities[:1] and order[1].id < job.id:
+        # Of equals the oldest goes first.
+        priorities[0] += 1
     for other, priority in zip(order, priorities, strict=True):
-        if other.priority == priority:
+        if now_has[other.id] == priority:
             continue
         # A copy: tasks of an array share what was submitted.
         if other.spec.priority is not None:
             other.spec = msgspec.structs.replace(other.spec, priority=priority)
         else:
-            nice = BASIC_PRIORITY - other.id - priority
+            nice = other.spec.nice + now_has[other.id] - priority
             other.spec = msgspec.structs.replace(other.spec, nice=nice)
         other.priority = priority
         _changed(led, other, out)

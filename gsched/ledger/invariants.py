@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched.model import Job, JobState, Phase, Step
+from gsched.policy.usage import stretch_of
 from gsched.taskset import TaskSet
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ def check(led: Ledger) -> None:
     gpus = dict.fromkeys(led.nodes, 0)
     in_parts = dict.fromkeys(led.nodes, 0)
     blobs: dict[str, int] = {}
+    going_on = {job.id: one for job in led.jobs.values() if (one := stretch_of(job))}
+    _ensure(going_on == led.meter.lasting, "usage does not count what runs")
     for job_id, job in led.jobs.items():
         _ensure(job.id == job_id, f"job {job_id} is stored as {job.id}")
         _ensure(job_id < led.meta.next_job_id, f"job {job_id} is newer than the next id")

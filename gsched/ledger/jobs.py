@@ -9,7 +9,19 @@ import msgspec
 
 from gsched import tres
 from gsched.hostlist import compress
-from gsched.ledger import arrays, depend, hetero, launch, mail, outbox, preempt, reserved, steps
+from gsched.ledger import (
+    arrays,
+    depend,
+    hetero,
+    launch,
+    mail,
+    outbox,
+    preempt,
+    ranking,
+    reserved,
+    steps,
+    use,
+)
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import job_key
 from gsched.model import (
@@ -68,6 +80,7 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
         if job is None or job.state != JobState.PENDING or job.held or job.deps:
             led.cluster.give_back(start.key)
             continue
+        ranking.starts(led, job)
         if job.array_pending:
             touched[job.id] = job
             job = arrays.split(led, job, arrays.tasks_of(job).first, now, out)
@@ -106,6 +119,7 @@ def _start_unit(
             led.cluster.give_back(start.key)
         return
     for job, start in zip(members, starts, strict=True):
+        ranking.starts(led, job)
         led.cluster.unqueue(job.id)
         led.cluster.bind(job.id, start.key)
         _start(led, job, start, now, out)
@@ -144,6 +158,7 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     job.licenses_alloc = led.cluster.take_licenses(job)
     job.billing = tres.with_billing(led.config, job.partition, tres.allocated(job))["billing"]
     launch.expect(led, job, now)
+    use.begin(led, job)
     led.put_job(job, out)
     out.view["verdict", job_key(job.id)] = None
     mail.begun(led, job, now, out)
@@ -362,6 +377,7 @@ def _end(
         heard = int(led.live[lost].reported or led.before)
         job.last_report = max(job.start_time, min(heard, int(now)))
     unsent, job.prolog_due = job.prolog_due, False
+    use.end(led, job, job.last_report or int(now), now, out)
     job.configuring = False
     led.preparing.pop(job.id, None)
     job.completing = allocated(job)
@@ -447,6 +463,7 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
         out.wake(job.spec.begin)
     if not keeps_place or not job.eligible_time:
         job.eligible_time = max(int(now), job.spec.begin)
+    ranking.set_priority(led, job)
     if job.hold_after:
         job.hold_after = False
         job.held = Hold.ADMIN

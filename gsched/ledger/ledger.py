@@ -34,6 +34,7 @@ from gsched.ledger import (
     partitions,
     preempt,
     quotas,
+    ranking,
     relay,
     reservations,
     settle,
@@ -42,6 +43,7 @@ from gsched.ledger import (
     submit,
     tell,
     update,
+    use,
 )
 from gsched.ledger.commands import (
     Command,
@@ -73,6 +75,7 @@ from gsched.model import (
 from gsched.policy import Book
 from gsched.policy.preempt import Rules
 from gsched.policy.quota import Quota
+from gsched.policy.usage import Meter, rules_of
 from gsched.taskset import TaskSet
 from gsched.wire.messages import (
     AckOutbox,
@@ -132,6 +135,10 @@ class Ledger:
         self.limits = limits.Keeper(self)
         self.cluster.limit(self.limits)
         self.cluster.trace_accounts(self.book.lineage)
+        #: what goes on being used, and how jobs are ranked
+        self.meter = Meter(self.book, rules_of(config))
+        self.ranking = ranking.Ranking(self)
+        self.cluster.rank_by(self.ranking.rank)
         self.answers: dict[bytes, StoredAnswer] = {}
         self._answer_queue: deque[tuple[int, bytes]] = deque()
         #: node -> {job id: index of the node's share in job.alloc}, shares not yet released
@@ -266,6 +273,7 @@ class Ledger:
                     self.parts[part.node][job.id] = index
                     self._use_dirty.add(part.node)
         mail.rearm(self, job)
+        use.begin(self, job)
         if job.configuring:
             launch.expect(self, job, self.meta.last_now)
         if job.finished and not job.completing and self.config.min_job_age:
@@ -303,6 +311,7 @@ class Ledger:
             out.schedule = True
         self._flush_use(now, out)
         tell.flush(self, now, out)
+        self.ranking.flush(out)
         return out
 
     def _take_over(self, now: float, out: Outcome) -> None:
@@ -318,6 +327,8 @@ class Ledger:
         hooks.resume(self, out)
         settle.begin(self, now)
         tell.begin(self, now, out)
+        use.configured(self, now, out)
+        ranking.recalculate(self, now, out)
         out.schedule = True
         out.wake(now + 1)
 
@@ -407,6 +418,7 @@ class Ledger:
         settle.tick(self, now, out)
         spent.tick(self, now, out)
         relay.tick(self, now, out)
+        ranking.tick(self, now, out)
         out.wake(now + 1)
 
     # ---- helpers for the verbs --------------------------------------------------------------

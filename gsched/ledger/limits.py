@@ -260,6 +260,7 @@ class Keeper:
         ended = self._led.book.used.get(of) if kind in ("assoc", "qos") else None
         past = 0.0
         if ended is not None:
+            ended = self._led.meter.ended(of, float(now))
             past = ended.wall if name == WALL else ended.tres.get(name, 0.0)
         return int(past + self.tally.of(scope).spent(name, now))
 

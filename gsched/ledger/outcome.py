@@ -40,6 +40,8 @@ class Outcome:
     view: dict[RecordKey, msgspec.Struct | None] = field(default_factory=dict)
     #: verdicts that say no more than a word: job id -> reason; those in `view` come after them
     words: dict[int, str] = field(default_factory=dict)
+    #: priorities in force that are not those of the jobs' records; 0: what the record says
+    ranks: dict[int, int] = field(default_factory=dict)
     #: (request id, reply)
     answers: list[tuple[bytes, Reply]] = field(default_factory=list)
     #: to nodes, before any order: (node, message)

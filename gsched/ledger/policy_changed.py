@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched import access
+from gsched.ledger import ranking
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState
 from gsched.policy.enforce import enforced
@@ -29,6 +30,7 @@ def changed(led: Ledger, now: float, out: Outcome) -> None:
             job.reason = word
         led.put_job(job, out)
         led.cluster.queue_job(job)
+    ranking.recalculate(led, now, out)
     out.schedule = True
 
 

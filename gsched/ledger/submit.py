@@ -13,7 +13,7 @@ from gsched.config import Config, PartitionConfig
 from gsched.environment import sluid
 from gsched.errors import message
 from gsched.hostlist import compress
-from gsched.ledger import associate, deadline, depend, interactive, jobs, limits, reserved
+from gsched.ledger import associate, deadline, depend, interactive, jobs, limits, ranking, reserved
 from gsched.ledger.outcome import Outcome
 from gsched.model import Alternative, Hold, Job, JobSpec, Shape
 from gsched.taskset import TaskSet
@@ -191,6 +191,7 @@ def _component(
         if not job.spec.begin:
             # Eligible from its release on.
             job.eligible_time = 0
+    ranking.set_priority(led, job)
     return job
 
 

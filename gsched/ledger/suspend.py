@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched.errors import message
-from gsched.ledger import hetero, jobs, launch, reserved
+from gsched.ledger import hetero, jobs, launch, reserved, use
 from gsched.ledger.edit import BadValue
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
@@ -52,6 +52,7 @@ def suspend(
     if job.configuring:
         raise BadValue(message("ESLURM_TRANSITION_STATE_NO_UPDATE"))
     job.pre_suspend_s = int(now) - job.start_time - suspended_s(job)
+    use.end(led, job, int(now), now, out)
     job.suspend_time = int(now)
     jobs.move(job, JobState.SUSPENDED)
     jobs.set_end(led, job)
@@ -71,6 +72,7 @@ def resume(
         raise BadValue("Job is not suspended")
     jobs.move(job, JobState.RUNNING)
     job.suspend_time = int(now)
+    use.begin(led, job)
     jobs.set_end(led, job)
     led.put_job(job, out)
     tell(led, job, now, out)

@@ -9,7 +9,7 @@ import msgspec
 
 from gsched import admission, tres
 from gsched.errors import message
-from gsched.ledger import arrays, deadline, depend, hetero, jobs, limits
+from gsched.ledger import arrays, deadline, depend, hetero, jobs, limits, ranking, use
 from gsched.ledger.edit import (
     ALREADY_FINISHED,
     DENIED,
@@ -141,6 +141,9 @@ def _take_over(led: Ledger, job: Job, edit: Edit, now: float, out: Outcome) -> N
         setattr(job, name, getattr(draft, name))
     asked = tres.requested(job.spec)
     job.billing_asked = tres.with_billing(led.config, job.partition, asked)["billing"]
+    use.begin(led, job)
+    if job.state == JobState.PENDING:
+        ranking.set_priority(led, job)
     led.put_job(job, out)
     if job.state == JobState.PENDING:
         depend.attach(led, job)

@@ -3,7 +3,15 @@
 from gsched.model.fact import Fact
 from gsched.model.job import Alternative, Dep, Job, JobSpec, NodeAlloc, Shape, Usage
 from gsched.model.news import ClusterSize, NodeState, PolicyChange, Reserved, Transaction
-from gsched.model.node import Gpu, Node, NodeUse, PartitionChange, StartEstimates, Verdict
+from gsched.model.node import (
+    FairShares,
+    Gpu,
+    Node,
+    NodeUse,
+    PartitionChange,
+    StartEstimates,
+    Verdict,
+)
 from gsched.model.plan import Placement, Plan
 from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, Used, User, Wckey
 from gsched.model.preempt import Claim, MakingWay, Preemption, Victim
@@ -20,6 +28,7 @@ __all__ = [
     "ClusterSize",
     "Dep",
     "Fact",
+    "FairShares",
     "Gpu",
     "Hold",
     "Job",

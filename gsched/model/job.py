@@ -346,6 +346,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     restart_reason: str = ""
     #: PrologSlurmctld has not ended yet: no node knows of the attempt
     prolog_due: bool = False
+    #: added to its priority by administrators (SiteFactor)
+    site_factor: int = 0
 
     @property
     def finished(self) -> bool:

@@ -108,6 +108,15 @@ class StartEstimates(msgspec.Struct, array_like=True, gc=False):
         return found
 
 
+class FairShares(msgspec.Struct, array_like=True, gc=False):
+    """With what priorities were last recalculated: lives in the view."""
+
+    #: when (epoch seconds)
+    at: float = 0.0
+    #: fair share of users' associations, by id
+    factors: dict[int, float] = {}
+
+
 class Verdict(msgspec.Struct, array_like=True, gc=False):
     """Why a pending job waits: lives in the view."""
 

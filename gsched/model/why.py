@@ -166,6 +166,18 @@ class Ahead(msgspec.Struct):
     first: JobRef | None = None
 
 
+class Rank(msgspec.Struct):
+    """Where it stands in the order, with priority/multifactor."""
+
+    priority: int = 0
+    #: of its owner in the account, 0 to 1
+    fair_share: float = 0.0
+    account: str = ""
+    #: of all usage that counts, the account's part; and the part that it is promised
+    used: float = 0.0
+    promised: float = 0.0
+
+
 class Start(msgspec.Struct):
     """When it is expected to start."""
 
@@ -219,3 +231,5 @@ class Why(msgspec.Struct):
     began: int = 0
     ended: int = 0
     nodes: str = ""
+    #: null: it does not wait, or jobs go in the order in which they came
+    rank: Rank | None = None

@@ -15,7 +15,7 @@ import msgspec
 from gsched import access, dependency, licenses
 from gsched.hostlist import compress, expand
 from gsched.model import Dep, Hold, Job, JobState, Node, NodeFlag
-from gsched.model.why import Ahead, Away, Cause, JobRef, Lack, Place, Start, Why
+from gsched.model.why import Ahead, Away, Cause, JobRef, Lack, Place, Rank, Start, Why
 from gsched.scheduling import limited, why_preempt
 from gsched.scheduling.passes import max_test
 from gsched.scheduling.suggest import suggest
@@ -160,12 +160,31 @@ def _one(led: Ledger, job: Job, asked: Asked) -> Why:
     why.reason = _word(led, job, why.causes[0])
     why.start = _start(led, job, why, outside, open_, asked)
     why.ahead = Ahead(jobs, _job_ref(led, first, asked) if first else None)
+    why.rank = _rank(led, job)
     why.commands = list(_commands(job, outside))
     # Another request would wait for these as well.
     bound = any(cause.kind in ("hold", "dependency", "array_limit") for cause in outside)
     if not bound and not why.starts and not job.het_job_id:
         why.suggestions = suggest(led, job, asked.now, asked.at, asked.groups)
     return why
+
+
+def _rank(led: Ledger, job: Job) -> Rank | None:
+    """Its priority, and how its account stands. Cost: depth of the tree."""
+    if not led.ranking.on or job.held:
+        return None
+    rank = Rank(led.cluster.priority(job.id), led.ranking.fair.get(job.assoc_id, 0.0))
+    assoc = led.book.assocs.get(job.assoc_id)
+    standing = led.ranking.standing
+    if assoc is not None:
+        rank.account, rank.promised = assoc.account, 1.0
+        own = led.book.account(assoc.account)
+        for above in led.book.chain(own)[:-1] if own is not None else ():
+            siblings = sum(max(0, one.shares) for one in led.book.below(above.parent))
+            rank.promised *= max(0, above.shares) / siblings if siblings else 0.0
+        if own is not None and own.id in standing:
+            rank.used = standing[own.id].norm_usage
+    return rank
 
 
 def _passed(cause: Cause, asked: Asked) -> bool:

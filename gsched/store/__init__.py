@@ -2,6 +2,8 @@
 
 from gsched.store.errors import CommitFailed, NotLocal, StateLocked, StateTooNew, StoreError
 from gsched.store.main import Store, StoreReader, read_blob
+from gsched.store.ranks import RANK_PAGE, ranks
+from gsched.store.ranks import TABLE as RANK_TABLE
 from gsched.store.versioned import Snapshot, number_key
 from gsched.store.view import ViewReader, ViewStore
 from gsched.store.words import LIST as WORD_LIST
@@ -9,6 +11,8 @@ from gsched.store.words import PAGE, verdicts
 
 __all__ = [
     "PAGE",
+    "RANK_PAGE",
+    "RANK_TABLE",
     "WORD_LIST",
     "CommitFailed",
     "NotLocal",
@@ -21,6 +25,7 @@ __all__ = [
     "ViewReader",
     "ViewStore",
     "number_key",
+    "ranks",
     "read_blob",
     "verdicts",
 ]

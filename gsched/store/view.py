@@ -7,10 +7,11 @@ import shutil
 from collections.abc import Mapping
 
 from gsched.store.errors import StoreError
+from gsched.store.ranks import Ranks
 from gsched.store.versioned import Changes, Versioned, VersionedReader
 from gsched.store.words import Words
 
-TABLES = ("verdict", "words", "use", "status", "plan")
+TABLES = ("verdict", "words", "use", "status", "plan", "rank")
 _NOTHING: frozenset[str] = frozenset()
 
 
@@ -41,6 +42,7 @@ class ViewStore:
         with open(marker, "w", encoding="ascii") as file:
             file.write(boot)
         self._words = Words()
+        self._ranks = Ranks()
 
     @staticmethod
     def _start(path: str) -> Versioned:
@@ -52,10 +54,19 @@ class ViewStore:
             raise
         return db
 
-    def put(self, changes: Changes, words: Mapping[int, str] | None = None) -> int:
+    def put(
+        self,
+        changes: Changes,
+        words: Mapping[int, str] | None = None,
+        ranks: Mapping[int, int] | None = None,
+    ) -> int:
         """(kind, key) -> value, None deletes; one unsynced transaction (about 10 us). `words`: job
-        id -> reason, for verdicts that say no more; `changes` come after them."""
-        return self._db.commit(self._words.fold(dict(changes), words or {}), silent=_NOTHING)
+        id -> reason, for verdicts that say no more; `changes` come after them. `ranks`: job id ->
+        priority in force, 0 for that of its record."""
+        whole = self._words.fold(dict(changes), words or {})
+        if ranks:
+            whole |= self._ranks.fold(ranks)
+        return self._db.commit(whole, silent=_NOTHING)
 
     def get(self, kind: str, key: bytes) -> bytes | None:
         return self._db.get(kind, key)

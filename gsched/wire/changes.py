@@ -41,3 +41,5 @@ class JobDelta(msgspec.Struct, array_like=True, tag=True, gc=False):
     not_before: dict[int, int] | None = None
     #: `whole`, and there are more jobs: ask with `after`, the last job's id
     more: bool = False
+    #: priorities in force of those in `jobs` whose records say another
+    priorities: dict[int, int] = {}

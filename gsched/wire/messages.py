@@ -586,6 +586,8 @@ class JobRows(_Msg):
     verdicts: dict[int, Verdict]
     #: waiting jobs without a planned place -> when they will not start before
     not_before: dict[int, int] = {}
+    #: priorities in force of jobs whose records say another
+    priorities: dict[int, int] = {}
 
 
 class NodeRows(_Msg):

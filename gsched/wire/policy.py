@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gsched.model.node import FairShares
 from gsched.model.policy import PolicyRecord, Used
 
 
@@ -21,6 +22,8 @@ class PolicyRows(msgspec.Struct, array_like=True, tag=True, gc=False):
     records: list[PolicyRecord]
     #: key of the table "used" in hexadecimal digits -> usage (see gsched.policy.book.number_of)
     used: dict[str, Used] = {}
+    #: with what priorities were last recalculated; None: they are not, or nobody asked for usage
+    fair: FairShares | None = None
 
 
 class PolicyOp(msgspec.Struct, array_like=True, gc=False):

@@ -30,6 +30,7 @@ KillWait=5
 SlurmdTimeout=60
 MinJobAge=300
 ReturnToService=2
+PriorityType=priority/basic
 NodeName=DEFAULT CPUs=16 Sockets=2 CoresPerSocket=8 RealMemory=64000 Gres=gpu:h100:8
 NodeName=node[1-2] Feature=h100,rackA
 NodeName=node[3-4] Feature=h100,rackB

@@ -35,7 +35,7 @@ COMMON = {
         "multiprog",
         "reserve",
     ),
-    *("patterns", "stepenv", "taskbind", "taskcpus", "taskset", "topology", "tres"),
+    *("patterns", "periods", "stepenv", "taskbind", "taskcpus", "taskset", "topology", "tres"),
 }
 
 #: The arrows of the design; what an arrow's end may import, its start may import too (downward).

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched.ledger import accounts, associate, tell
+from gsched.ledger import accounts, associate, tell, use
 from gsched.ledger.outcome import Outcome
-from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, Used, User, Wckey, key_of
+from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, User, Wckey, key_of
 from gsched.policy.settings import Known, limitable
 from gsched.wire.messages import Call, PolicyDone
 
@@ -110,8 +110,7 @@ class Work:
             # What was made and taken away again was never there.
             if not (gone and key in made):
                 accounts.note(self.led, record, gone, out)
-        for of in self.resets:
-            accounts.put_used(self.led, of, Used(at=float(self.now), since=float(self.now)), out)
+        use.reset(self.led, self.resets, float(self.now), out)
         for action, where, info in self.told:
             tell.transaction(self.led, self.actor, action, where, info)
         if self._next_assoc or self._next_qos or self._next_wckey:
