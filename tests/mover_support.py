@@ -94,6 +94,12 @@ class Peer:
             size -= len(data)
         return b"".join(parts)
 
+    def leave(self) -> None:
+        """Says no more, as a supervisor does (take_leave of slurmd_compat/stepd/io.c): closing with
+        something unread would throw away what the other side has not got yet."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
         self.sock.close()
 
@@ -167,7 +173,7 @@ class Moving:
     def end(self, agent: Peer, nodes: Iterable[Peer] = (), code: int = 0) -> tuple[bytes, bytes]:
         """The step ends: what the client wrote."""
         for node in nodes:
-            node.close()
+            node.leave()
         agent.say("X", bytes([code]))
         return self.done(code)
 

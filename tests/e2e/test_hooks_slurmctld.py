@@ -18,6 +18,12 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
+def noted(cluster: LocalCluster, what: str) -> bool:
+    """Is it in the controller's log that a program ended with 3?"""
+    logs = (cluster.dir / "log").glob("slurmctld*")
+    return any(f"job {what} ended with 3" in log.read_text(errors="replace") for log in logs)
+
+
 def test_it_is_told_of_each_job_that_had_nodes(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     program = tmp_path / "epilog"
@@ -38,14 +44,7 @@ def test_it_is_told_of_each_job_that_had_nodes(tmp_path: Path) -> None:
         first = seen.read_text().splitlines()[0]
         assert first == f"epilog_slurmctld {job.id} one 7:0 node2 gpu"
         until("the second", lambda: len(seen.read_text().splitlines()) == 2)
-        until(
-            "its failure",
-            lambda: any(
-                f"job {job.id}: EpilogSlurmctld {program} ended with 3"
-                in path.read_text(errors="replace")
-                for path in (cluster.dir / "log").glob("slurmctld*")
-            ),
-        )
+        until("its failure", lambda: noted(cluster, f"{job.id}: EpilogSlurmctld {program}"))
 
 
 def test_a_job_waits_for_the_prolog(tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ def test_a_killed_controller_runs_them_again(tmp_path: Path) -> None:
         f"while [ ! -e {gate}.$SLURM_JOB_NAME ]; do sleep 0.1; done"
     )
     prolog = program(tmp_path / "prolog", f"[ $SLURM_JOB_NAME = one ] || exit 0\n{text}")
-    epilog = program(tmp_path / "epilog", f"[ $SLURM_JOB_NAME = two ] || exit 0\n{text}")
+    epilog = program(tmp_path / "epilog", f"[ $SLURM_JOB_NAME = two ] || exit 0\n{text}\nexit 3")
     options = ("--set", f"PrologSlurmctld={prolog}", "--set", f"EpilogSlurmctld={epilog}")
     with LocalCluster("--simulate", "peer", *options) as cluster:
         one = cluster.sbatch("-J", "one", "--wrap", "true")
@@ -102,6 +101,8 @@ def test_a_killed_controller_runs_them_again(tmp_path: Path) -> None:
         for name in ("one", "two"):
             Path(f"{gate}.{name}").touch()
         assert cluster.ended(one).state is JobState.COMPLETED
+        # Nobody waits for an epilog; that it failed is told once its end is on disk.
+        until("the epilog's end", lambda: noted(cluster, f"{two}: EpilogSlurmctld {epilog}"))
         # What has ended is not run a third time.
         os.kill(int((cluster.dir / "run/slurmctld.pid").read_text()), signal.SIGKILL)
         cluster.up()

@@ -55,7 +55,7 @@ def test_what_came_while_the_client_stood_still_is_read(client: Moving) -> None:
     data = random.Random(4).randbytes(8 * room)
     for at in range(0, len(data), 30_000):
         node.output(0, data[at : at + 30_000])
-    node.close()
+    node.leave()
 
     held, seen = array.array("i", [0]), [0, 0]
 
@@ -81,5 +81,5 @@ def test_time_in_which_the_client_stood_still_is_not_waited(client: Moving) -> N
     client.process.send_signal(signal.SIGCONT)
     time.sleep(0.3)
     node.output(0, b"late")
-    node.close()
+    node.leave()
     assert client.done(5)[0] == b"late"
