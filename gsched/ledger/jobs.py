@@ -17,6 +17,7 @@ from gsched.ledger import (
     mail,
     outbox,
     preempt,
+    quotas,
     ranking,
     reserved,
     steps,
@@ -36,6 +37,7 @@ from gsched.model import (
     Usage,
     transitions,
 )
+from gsched.policy.quota import Quota
 from gsched.wire.messages import AttemptReport, Forget, Go, Kill
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
         for job_id in ids if out.view else ():
             out.view.pop(("verdict", job_key(job_id)), None)
     touched: dict[int, Job] = {}
+    stands = led.quotas() if plan.starts else None
     units: dict[int, list[Placement]] = {}
     for start in plan.starts:
         job = led.jobs.get(start.job_id)
@@ -88,10 +91,11 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
             led.cluster.unqueue(job.id)
         led.cluster.bind(job.id, start.key)
         _start(led, job, start, now, out)
+        quotas.started(stands, job, now)
         launch.begin(led, job, now, out)
         _tell_waiters(led, job, now, out)
     for leader, starts in units.items():
-        _start_unit(led, leader, starts, now, out)
+        _start_unit(led, leader, starts, stands, now, out)
     for job in touched.values():
         if job.state == JobState.PENDING:
             led.cluster.queue_job(job)
@@ -109,7 +113,12 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
 
 
 def _start_unit(
-    led: Ledger, leader: int, starts: list[Placement], now: float, out: Outcome
+    led: Ledger,
+    leader: int,
+    starts: list[Placement],
+    stands: Quota | None,
+    now: float,
+    out: Outcome,
 ) -> None:
     """All components of a heterogeneous job, or none of them."""
     members = hetero.unit(led, led.jobs[leader]) if leader in led.jobs else []
@@ -123,6 +132,7 @@ def _start_unit(
         led.cluster.unqueue(job.id)
         led.cluster.bind(job.id, start.key)
         _start(led, job, start, now, out)
+        quotas.started(stands, job, now)
     # Only now is it known where all of them are.
     for job in members:
         launch.begin(led, job, now, out)
@@ -449,6 +459,7 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     if job.spec.alternatives:
         first = job.spec.alternatives[0]
         job.spec = msgspec.structs.replace(job.spec, shape=first.shape, tres=first.tres)
+    job.guaranteed = False
     job.restarts += 1
     job.start_time = 0
     job.end_time = 0

@@ -31,7 +31,15 @@ def _to_come(led: Ledger, starting: Iterable[int]) -> Iterator[Work]:
     for number, job_id in enumerate([*led.claimants, *starting]):
         job = led.jobs.get(job_id)
         if job is not None and not job.alloc:
-            yield Work(-1 - number, job.spec.account, tres.requested(job.spec), after)
+            wants = tres.requested(job.spec)
+            yield Work(-1 - number, job.spec.account, wants, after, 0.0, job.guaranteed)
+
+
+def started(stands: Quota | None, job: Job, now: float) -> None:
+    """A job has started: whether it is guaranteed from now on. One that others made way for is
+    counted already."""
+    if stands is not None and not job.guaranteed:
+        job.guaranteed = stands.start(work(job, now))
 
 
 def work(job: Job, now: float) -> Work:
@@ -40,7 +48,8 @@ def work(job: Job, now: float) -> Work:
     held = tres.allocated(job)
     size = held.get("gres/gpu", 0) or held.get("cpu", 0)
     since = max(job.start_time, job.checkpoint_time)
-    return Work(job.id, job.spec.account, held, job.start_time, size * (now - since))
+    lost = size * (now - since)
+    return Work(job.id, job.spec.account, held, job.start_time, lost, job.guaranteed)
 
 
-__all__ = ["standing", "work"]
+__all__ = ["standing", "started", "work"]

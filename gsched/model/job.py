@@ -348,6 +348,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     prolog_due: bool = False
     #: added to its priority by administrators (SiteFactor)
     site_factor: int = 0
+    #: it started, or has been promised a place, within what its account is guaranteed
+    guaranteed: bool = False
 
     @property
     def finished(self) -> bool:

@@ -5,10 +5,12 @@ What it leaves idle is lent to whoever has work, and taken back when it comes fo
 are the cohorts: what a child leaves goes first to those below the same parent.
 
 **Guaranteed and borrowed work.** Of an account's running jobs those are *guaranteed* that are
-guaranteed to an account below it, and then, oldest start first, those that fit into what is left of
-its own guarantee. All others are *borrowed* work of that account. A job that fits only in part is
-borrowed as a whole: the account could not have run it alone. What is guaranteed is never more than
-the guarantee, and what the children are guaranteed always lies within their parent's.
+guaranteed to an account below it, and then those that fit into what is left of its own guarantee:
+first such as had a claim when they started (below), then the others, oldest start first. So what
+was taken back once stays guaranteed, whatever ends beside it. All others are *borrowed* work of
+that account. A job that fits only in part is borrowed as a whole: the account could not have run it
+alone. What is guaranteed is never more than the guarantee, and what the children are guaranteed
+always lies within their parent's.
 
 **A claim.** A waiting job has a claim at the lowest account above it in whose guarantee it still
 fits. It may take back from jobs outside of that account that are borrowed work of their own branch,
@@ -44,6 +46,8 @@ class Work:
     start: int
     #: what would be lost by ending it now (GPU-seconds since its last checkpoint)
     lost: float = 0.0
+    #: it had a claim when it started
+    secured: bool = False
 
 
 @dataclass
@@ -94,7 +98,7 @@ class Quota:
         if not self.names or root is None:
             return
         below: dict[str, list[Work]] = {}
-        for one in sorted(work, key=lambda each: (each.start, each.job_id)):
+        for one in sorted(work, key=lambda each: (not each.secured, each.start, each.job_id)):
             self._work[one.job_id] = one
             for account in self.path(one.account):
                 below.setdefault(account, []).append(one)
@@ -151,6 +155,22 @@ class Quota:
             if fits(wants, assoc.guarantee, own):
                 return above
         return ""
+
+    def start(self, work: Work) -> bool:
+        """A job starts: whether it has a claim, and is guaranteed from now on. Cost: depth."""
+        claimant = self.claim(work.account, work.tres)
+        self._work[work.job_id] = work
+        secured = False
+        for above in self.path(work.account):
+            secured = secured or above == claimant
+            if secured:
+                self._secure.setdefault(above, set()).add(work.job_id)
+            for name in self.names:
+                one = self.standing.get((above, name))
+                if one is not None:
+                    one.used += work.tres.get(name, 0)
+                    one.own += work.tres.get(name, 0) if secured else 0
+        return bool(claimant)
 
     def branch(self, claimant: str, account: str) -> str:
         """The account below the lowest one that both have in common, on the side of `account`; ""

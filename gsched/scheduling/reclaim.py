@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gsched import tres
 from gsched.model import Job, JobState
 from gsched.model.preempt import CANCEL, REQUEUE, Victim
+from gsched.policy.preempt import above
 from gsched.policy.quota import Quota
 
 if TYPE_CHECKING:
@@ -24,14 +25,21 @@ def victims(led: Ledger, stands: Quota, job: Job, now: int) -> list[Victim]:
     taken; none where it has no claim. Cost: running jobs."""
     wants = tres.requested(job.spec)
     claimant = stands.claim(job.spec.account, wants)
-    found = (_victim(led, one, now) for one in stands.order(claimant, wants)) if claimant else ()
+    found = (
+        (_victim(led, job, one, now) for one in stands.order(claimant, wants)) if claimant else ()
+    )
     return [one for one in found if one is not None]
 
 
-def _victim(led: Ledger, job_id: int, now: int) -> Victim | None:
+def _victim(led: Ledger, job: Job, job_id: int, now: int) -> Victim | None:
     """How a running job makes way; None: it is left alone."""
-    rules, other = led.rules(), led.jobs[job_id]
+    rules, other = led.rules(), led.jobs.get(job_id)
+    if other is None:
+        # It has not started yet.
+        return None
     if other.state != JobState.RUNNING or other.het_job_id or other.way is not None:
+        return None
+    if above(job, other, led.jobs.get):
         return None
     until = rules.exempt_until(other)
     if until < 0 or until > now:
@@ -48,8 +56,9 @@ def spared(stands: Quota | None, job: Job, victim: Job) -> bool:
     others, and the waiting job would be borrowed work. Cost: depth of the tree."""
     if stands is None:
         return False
-    branch = stands.branch(job.spec.account, victim.spec.account)
-    if not branch or not stands.secure(victim.id, branch):
+    mine = stands.path(job.spec.account)
+    theirs = (one for one in stands.path(victim.spec.account) if one not in mine)
+    if not any(stands.secure(victim.id, one) for one in theirs):
         return False
     return not stands.claim(job.spec.account, tres.requested(job.spec))
 
