@@ -194,7 +194,7 @@ def test_limits_are_set_and_taken_away(bench: Bench) -> None:
                 fairshare="parent",
                 maxtresperjob="node=2",
                 grptresguarantee="gres/gpu=4",
-                guaranteeunit="node",
+                guaranteeunit="gpu",
             ),
         )
     )
@@ -203,7 +203,7 @@ def test_limits_are_set_and_taken_away(bench: Bench) -> None:
     # Minutes, rounded up.
     assert (one.max_wall, one.max_jobs, one.shares) == (36 * 60 + 1, 7, -1)
     assert (one.max_tres_per_job, one.guarantee) == ({"node": 2}, {"gres/gpu": 4})
-    assert one.guarantee_unit == "node"
+    assert one.guarantee_unit == ""
     cleared = {"grptres": "cpu=-1", "maxwall": "-1", "maxjobs": "-1", "fairshare": "-1"}
     ok(ask(bench, op("modify", "account", "chem", **cleared)))
     one = assoc(bench, "chem")

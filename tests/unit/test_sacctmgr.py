@@ -90,15 +90,21 @@ def test_golden_changes() -> None:
 def test_guarantees_are_an_extension() -> None:
     made = peer()
     guarantee = "grptresguarantee=gres/gpu=8,gres/gpu:h100=4"
-    made.do(f"-i modify account prod set {guarantee} guaranteeunit=node")
+    made.do(f"-i modify account prod set {guarantee} guaranteeunit=gpu")
     made.do("-i modify account prod set grptresborrow=gres/gpu=16 grptreslend=gres/gpu=2")
     assert made.do(
         "-P list assoc account=prod user='' "
         "format=account,grptresguarantee,grptresborrow,grptreslend,guaranteeunit,user"
     ).splitlines()[:2] == [
         "Account|GrpTRESGuarantee|GrpTRESBorrow|GrpTRESLend|GuaranteeUnit|User",
-        "prod|gres/gpu=8,gres/gpu:h100=4|gres/gpu=16|gres/gpu=2|node|",
+        "prod|gres/gpu=8,gres/gpu:h100=4|gres/gpu=16|gres/gpu=2|gpu|",
     ]
+
+
+@pytest.mark.parametrize("unit", ["node", "island", "rack"])
+def test_units_of_guarantees_that_are_not_there_are_refused(unit: str) -> None:
+    out, err, code = peer().ask(f"-i modify account prod set guaranteeunit={unit}")
+    assert code == 1 and unit in out + err
 
 
 def test_a_guarantee_that_cannot_be_kept_is_refused() -> None:

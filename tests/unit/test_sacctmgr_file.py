@@ -162,7 +162,7 @@ def clusters(draw: st.DrawFn) -> list[str]:
         own = f'description="x{text}y"' if text else ""
         lines.append(f"add account {name} parent={parent} {own} {_words(draw)}")
         lines.append(f"add account {name} {_words(draw)}")
-        lines.append(f"modify account {name} set grptresguarantee=gres/gpu=4 guaranteeunit=node")
+        lines.append(f"modify account {name} set grptresguarantee=gres/gpu=4")
     for user in draw(st.lists(st.sampled_from(["ann", "ben", "cat"]), unique=True)):
         for account in draw(st.lists(_NAMES, unique=True)):
             part = draw(st.sampled_from(["", "partition=gpu", "partition=gpu,debug"]))
