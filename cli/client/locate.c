@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -107,7 +108,14 @@ int connected(void) {
         snprintf(to.sun_path, sizeof to.sun_path, "/proc/self/fd/%d/command.sock", dir);
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to) != 0)
+    if (fd < 0)
         return -1;
-    return fd;
+    /* Holds for connecting, too: the queue of a socket that nobody serves is full some time, and so
+     * is the room for a request with a large environment. */
+    struct timeval patience = {.tv_sec = PATIENCE_MS / 1000, .tv_usec = PATIENCE_MS % 1000 * 1000};
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0 &&
+        connect(fd, (struct sockaddr *)&to, sizeof to) == 0)
+        return fd;
+    close(fd);
+    return -1;
 }

@@ -23,6 +23,7 @@ from gsched.config import Config, load_config
 from gsched.config.bundle import FILES
 from gsched.config.lexer import INCLUDE
 from gsched.frontend.names import Names
+from gsched.frontend.substitutes import HELD_S, tell
 from gsched.wire.commandline import CommandLine, Conversation
 from gsched.wire.framing import frame
 from gsched.wire.identity import Credentials, stream_peer
@@ -332,18 +333,45 @@ class Commands:
         time.tzset()
 
 
+class _Held:
+    """Tells the parent when one client takes long."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._told = False
+        signal.signal(signal.SIGALRM, self._late)
+        # Libraries that look up users need not know of it.
+        signal.siginterrupt(signal.SIGALRM, False)
+
+    def _late(self, *_: object) -> None:
+        self._told = True
+        tell(self._fd, True)
+
+    def __enter__(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, HELD_S)
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._told:
+            self._told = False
+            tell(self._fd, False)
+
+
 def main(argv: list[str]) -> None:
-    """A worker process: `CONF FRONTEND LISTEN_FD LIFE_FD`, started by the frontend's parent."""
+    """A worker process: `CONF FRONTEND LISTEN_FD LIFE_FD WORDS_FD`, started by the frontend's
+    parent. WORDS_FD: see gsched.frontend.substitutes."""
     conf, frontend, listen_fd, life_fd = argv[0], argv[1], int(argv[2]), int(argv[3])
     listener = socket.socket(fileno=listen_fd)
     listener.setblocking(False)
     commands = Commands(listener, conf, frontend)
     asked: list[int] = []
     wake, wake_end = os.pipe()
+    os.set_blocking(wake, False)
     os.set_blocking(wake_end, False)
     signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    held = _Held(int(argv[4]))
     poll = select.epoll()
     # One worker for each client: the others would wake in vain and be in its way.
     poll.register(listener.fileno(), select.EPOLLIN | select.EPOLLEXCLUSIVE)
@@ -357,8 +385,12 @@ def main(argv: list[str]) -> None:
         ready = {fd for fd, _ in poll.poll()}
         if life_fd in ready:
             return
+        if wake in ready:
+            # What signal it was is known by its handler.
+            os.read(wake, 4096)
         if listener.fileno() in ready:
-            commands.serve()
+            with held:
+                commands.serve()
 
 
 if __name__ == "__main__":

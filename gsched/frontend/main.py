@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from gsched.config import Config, ConfigError, load_config
 from gsched.config.locate import find_slurm_conf
+from gsched.frontend.substitutes import Substitutes
 from gsched.wire.paths import reachable
 from gsched.wire.process import (
     Log,
@@ -85,6 +86,13 @@ class Parent:
         self._workers: dict[int, tuple[subprocess.Popen[bytes], float, Kind]] = {}
         #: kind of which a worker died young -> when there may be another
         self._not_before: dict[Kind, float] = {}
+        #: pids of workers that were told to end: others take their places at once
+        self._leaving: set[int] = set()
+        self._substitutes = Substitutes()
+        #: through which workers say that a client holds them
+        self._words, self._words_end = os.pipe()
+        for fd in (self._words, self._words_end):
+            os.set_blocking(fd, False)
         self._stopping = False
         self._renew = False
 
@@ -148,15 +156,21 @@ class Parent:
                 self._renew = False
                 self._reload()
             wanted = dict.fromkeys(self._listeners, self.count)
+            wanted[LINES] = self._substitutes.wanted(self.count, time.monotonic())
             wanted[GATE] = int(self._gate and self._config.frontend_port > 0)
             for kind, count in wanted.items():
-                there = sum(1 for worker in self._workers.values() if worker[2] is kind)
+                there = self._there(kind)
                 if time.monotonic() >= self._not_before.get(kind, 0.0):
-                    for _ in range(count - there):
+                    for _ in range(count - len(there)):
                         self._start(kind)
-            select.select([wake], [], [], SHORT_LIFE_S if self._not_before else 5.0)
+                if kind is LINES:
+                    self._dismiss(self._substitutes.surplus(there, count))
+            patience = SHORT_LIFE_S if self._not_before else 5.0
+            ready, _, _ = select.select([wake, self._words], [], [], patience)
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
+            if self._words in ready:
+                self._substitutes.hear(os.read(self._words, 4096))
         self._end()
 
     def _stop(self, *_: object) -> None:
@@ -165,15 +179,32 @@ class Parent:
     def _again(self, *_: object) -> None:
         self._renew = True
 
+    def _there(self, kind: Kind) -> list[int]:
+        """Pids of the workers that stay, oldest first."""
+        return [
+            pid
+            for pid, (_, _, of) in self._workers.items()
+            if of is kind and pid not in self._leaving
+        ]
+
+    def _dismiss(self, pids: list[int]) -> None:
+        """They finish what they have, and are not counted any more."""
+        for pid in pids:
+            self._workers[pid][0].terminate()
+            self._leaving.add(pid)
+            self._substitutes.gone(pid)
+
     def _reload(self) -> None:
         try:
             self._config = load_config(self._conf, needs=())
         except (ConfigError, OSError) as error:
             self._log.error(f"the configuration is kept as it was: {error}")
             return
-        # They finish what they have; the new ones start beside them.
-        for process, _, _ in self._workers.values():
-            process.terminate()
+        # The new ones start beside them, except where there can be only one.
+        self._dismiss([pid for pid, one in self._workers.items() if one[2] is not GATE])
+        for process, _, kind in self._workers.values():
+            if kind is GATE:
+                process.terminate()
         self._log.info("workers are started anew")
 
     def _start(self, kind: Kind) -> None:
@@ -183,8 +214,9 @@ class Parent:
             [
                 *(sys.executable, "-P", "-m", kind.module),
                 *(self._conf, self._path, str(listen), str(self._life)),
+                str(self._words_end),
             ],
-            pass_fds=(listen, self._life),
+            pass_fds=(listen, self._life, self._words_end),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -196,6 +228,8 @@ class Parent:
             if code is None:
                 continue
             del self._workers[pid]
+            self._leaving.discard(pid)
+            self._substitutes.gone(pid)
             now = time.monotonic()
             lived = now - since
             self._log.info(f"worker {pid} ended", code=code, lived_s=round(lived, 1))
