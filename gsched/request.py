@@ -613,6 +613,9 @@ def _consistent(
                 f"and max_nodes ({shape.max_nodes}) boundaries.",
                 invalid,
             )
+    elif gpus and shape.nodes_set and gpus < shape.min_nodes:
+        # Every node of a job with --gpus has one at least.
+        raise Refusal("Failed to validate job spec, --gpus < -N", invalid)
     if shape.ntasks_per_gpu:
         if ntasks and not (gpus or node or socket) and ntasks % shape.ntasks_per_gpu:
             raise Refusal(

@@ -305,13 +305,14 @@ class Queue:
         part = self._config.partitions[partition]
         over = part.max_time and (not job.time_limit or job.time_limit > part.max_time)
         free = self._limits.free_of(job)
-        if over and TIME_LIMIT not in free:
-            return "PartitionTimeLimit"
         if fits is None or req not in fits:
+            # Of two reasons Slurm names the size.
             if self._requests_of.too_big(job.spec.shape, partition, free):
                 return "PartitionConfig"
             if fits is not None:
                 fits.add(req)
+        if over and TIME_LIMIT not in free:
+            return "PartitionTimeLimit"
         return access.barred(part, job.spec, self._windows.lineage(job.spec.account))
 
     def open_or_close(self, config: Config, name: str) -> list[int]:

@@ -417,13 +417,15 @@ def refusal(led: Ledger, call: Call, made: Iterable[Job], tasks: int) -> Refused
         limits = keeper.limits_of(job)
         for scope in limits.scopes:
             new[scope] = new.get(scope, 0) + tasks
-        for limit in limits.submit:
-            scope = limit.pool[0]
-            if keeper.tally.of(scope).submitted + new[scope] > limit.value:
+        asked = keeper.asked(job, job.partition) if limits.deny else {}
+        for limit in rules.at_submission(limits):
+            scope, what, _ = limit.pool
+            if what in ("submit", "maxsubmit"):
+                over = keeper.tally.of(scope).submitted + new[scope] > limit.value
+            else:
+                over = rules.exceeds(limit, asked, job.time_limit)
+            if over:
                 return _refused(call, limit.word)
-        over = too_big(led, job)
-        if over is not None:
-            return _refused(call, over.word)
     return None
 
 

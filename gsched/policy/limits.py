@@ -356,21 +356,61 @@ def breaks(limit: Limit, asked: Mapping[str, int], time_limit: int) -> bool:
 
 def impossible(limits: Limits, asked: Mapping[str, int], time_limit: int) -> Limit | None:
     """With DenyOnLimit: the first limit that a request exceeds even if no other job ran."""
-    for limit in limits.rules:
-        _, what, tres = limit.pool
-        count = asked.get(tres, 0)
-        if what in EACH:
-            over = breaks(limit, asked, time_limit)
-        elif what == "tres":
-            over = count > limit.value
-        elif what == "wall":
-            over = time_limit > limit.value * 60
-        else:
-            over = what in ("run", "mins") and count * time_limit > limit.value * 60
-        if over:
+    for limit in at_submission(limits):
+        if limit.pool[1] not in _SUBMIT and exceeds(limit, asked, time_limit):
             return limit
     return None
 
 
-__all__ = ["EACH", "Limit", "Limits", "Pool", "Scope", "Under", "breaks", "impossible"]
-__all__ += ["of", "whose", "word"]
+def exceeds(limit: Limit, asked: Mapping[str, int], time_limit: int) -> bool:
+    """Whether a request exceeds a limit of its kind even if no other job ran."""
+    _, what, tres = limit.pool
+    count = asked.get(tres, 0)
+    if what in EACH:
+        return breaks(limit, asked, time_limit)
+    if what == "tres":
+        return count > limit.value
+    if what == "wall":
+        return time_limit > limit.value * 60
+    return what in ("run", "mins") and count * time_limit > limit.value * 60
+
+
+_SUBMIT = ("submit", "maxsubmit")
+
+
+def at_submission(limits: Limits) -> list[Limit]:
+    """What a new job is refused for, in the order in which Slurm looks at it: how many there may
+    be, and with DenyOnLimit what it could never have. Each QOS and association is gone through as
+    a whole. Cost: sorts its limits, with DenyOnLimit."""
+    if not limits.deny:
+        return limits.submit
+    place: dict[tuple[bool, int | str], int] = {}
+    for kind, name, _ in limits.scopes:
+        place.setdefault((kind == "assoc", name), len(place))
+
+    def turn(limit: Limit) -> tuple[int, int]:
+        (kind, name, _), what, _ = limit.pool
+        where = place.get((kind == "assoc", name), len(place))
+        return where, _TURNS.get((what, kind), _TURN)
+
+    return sorted([*limits.submit, *limits.rules], key=turn)
+
+
+#: the turn of a limit among those of its QOS or association; others: _TURN
+_TURN = 3
+_TURNS = {
+    ("tres", "qos"): 0,
+    ("tres", "account"): 1,
+    ("tres", "user"): 1,
+    ("submit", "qos"): 2,
+    ("submit", "account"): 4,
+    ("submit", "user"): 4,
+    ("min", "qos"): 5,
+    ("tres", "assoc"): 0,
+    ("submit", "assoc"): 2,
+    ("maxsubmit", "assoc"): 4,
+}
+
+
+__all__ = ["EACH", "Limit", "Limits", "Pool", "Scope", "Under", "at_submission", "breaks"]
+__all__ += ["exceeds", "impossible", "of", "whose", "word"]

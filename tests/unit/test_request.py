@@ -103,6 +103,9 @@ INVALID = "sbatch: error: Invalid generic resource (gres) specification\n"
             "Failed to validate job spec. Based on --gpu and --gres=gpu/--gpus-per-node required "
             "nodes (2) doesn't fall between min_nodes (3) and max_nodes (3) boundaries.",
         ),
+        (["-N3", "-n4", "--gpus=2"], "Failed to validate job spec, --gpus < -N"),
+        (["-N2-3", "-n4", "--gpus=1"], "Failed to validate job spec, --gpus < -N"),
+        (["-N3", "-n3", "--gpus=h100:2"], "Failed to validate job spec, --gpus < -N"),
         (
             ["--mem-per-gpu=8G"],
             "Requested mem_per_tres=gres/gpu:8192 but did not request any GPU.",

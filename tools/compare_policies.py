@@ -1,0 +1,378 @@
+#!/usr/bin/env python3
+"""Compares what gsched and a real Slurm decide under random policies.
+
+    compare_policies.py 1-100        seeds 1 to 100, one after the other
+    compare_policies.py 7 --all      seed 7, with every job's outcome
+
+Each seed draws accounts, QOS, users and limits, and 10 to 20 jobs (policy_draw.py). The same
+commands of sacctmgr and the same submissions are given to both, in the same order. When nothing is
+undecided any more, each job is compared: accepted or refused (text and exit code), state, reason.
+
+The real Slurm is that of $PEER_DIR (default /tmp/peer-policies), made by
+$GSCHED_SHARED/peer/slurm-up and brought up where it is down; gsched's cluster is a throw-away one
+of the same shape. Users that are missing are made with useradd: this runs as root only.
+
+Differences that are known stand, with their reason, in tools/policies_expected.toml. Exit code 0:
+no other ones; 1: there are; 2: could not compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from policy_draw import USERS, Draw, Submission, draw
+
+TOOLS = Path(__file__).resolve().parent
+ROOT = TOOLS.parent
+EXPECTED = TOOLS / "policies_expected.toml"
+
+T = TypeVar("T")
+#: priorities that do not move with time; short intervals, so that a decision is there soon
+WEIGHTS = ("PriorityWeightAge=0", "PriorityWeightFairshare=0", "PriorityWeightJobSize=0")
+PASSES = "batch_sched_delay=1,sched_interval=2,bf_interval=2"
+OURS = (
+    "AccountingStorageEnforce=associations,limits,qos",
+    "PriorityType=priority/multifactor",
+    "PriorityWeightQOS=2000",
+    "PriorityWeightPartition=1000",
+    *WEIGHTS,
+)
+NODES = "node[1-4]"
+#: the QOS that slurm-up has made, as far as they say what priorities mean
+BASE = (("modify", "qos", "normal", "set", "Priority=10"), ("add", "qos", "high", "Priority=100"))
+#: what runs until the comparison is made
+WORK = "sleep 900"
+#: seconds until what waits must have a reason
+SETTLE_S = 30.0
+POLL_S = 0.15
+#: reasons from before the nodes came back, or none yet
+UNDECIDED = re.compile(r"None$|$|ReqNodeNotAvail|Nodes required for job are")
+#: states that count as started
+STARTED = ("RUNNING", "CONFIGURING", "COMPLETING", "COMPLETED", "FAILED")
+
+
+class Problem(Exception):
+    """The comparison cannot be made; the text is one sentence."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one job: `refusal` is "exit code: text", "" for one that was taken."""
+
+    refusal: str = ""
+    state: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return self.refusal or f"{self.state} {self.reason}"
+
+
+@dataclass(frozen=True)
+class Known:
+    """A known difference: patterns that both outcomes match whole, and why."""
+
+    slurm: re.Pattern[str]
+    gsched: re.Pattern[str]
+    reason: str
+
+
+class Side:
+    """One of the two clusters."""
+
+    def __init__(self, name: str, conf: str, bin_dir: Path) -> None:
+        self.name, self.conf, self.bin = name, conf, bin_dir
+        self.ids: list[str] = []
+
+    def run(self, user: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command as a user."""
+        who = pwd.getpwnam(user)
+        # Nothing of the caller's environment gives options to the commands.
+        env = {"SLURM_CONF": self.conf, "PATH": f"{self.bin}:/usr/bin:/bin", "HOME": who.pw_dir}
+        env |= {"USER": user, "LOGNAME": user, "TZ": os.environ.get("TZ", "UTC")}
+        return subprocess.run(
+            [str(self.bin / words[0]), *words[1:]],
+            env=env,
+            cwd="/tmp",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            user=who.pw_uid,
+            group=who.pw_gid,
+            extra_groups=[],
+        )
+
+    def manage(self, words: tuple[str, ...]) -> str:
+        """One command of sacctmgr; "" or what it says if it fails."""
+        ran = self.run("root", "sacctmgr", "-i", *words)
+        return (ran.stderr.strip() or ran.stdout.strip()) if ran.returncode else ""
+
+    def nodes(self, state: str) -> None:
+        """Drains or resumes all nodes."""
+        words = ("update", f"NodeName={NODES}", f"State={state}", "Reason=policies")
+        ran = self.run("root", "scontrol", *(words if state == "drain" else words[:-1]))
+        if ran.returncode:
+            raise Problem(f"{self.name}: scontrol update: {ran.stderr.strip()}")
+
+    def submit(self, job: Submission) -> Outcome | str:
+        """The job's id, or how it was refused."""
+        ran = self.run(job.user, "sbatch", *job.options, "-o/dev/null", "--wrap", WORK)
+        found = re.search(r"Submitted batch job (\d+)", ran.stdout)
+        if found:
+            self.ids.append(found[1])
+            return found[1]
+        # 26.05 says "warning" where older ones say "Warning".
+        ran.stderr = ran.stderr.replace("sbatch: Warning:", "sbatch: warning:")
+        return Outcome(refusal=f"exit {ran.returncode}: {' / '.join(ran.stderr.splitlines())}")
+
+    def states(self) -> dict[str, Outcome]:
+        """Job id -> state and reason, of all jobs."""
+        ran = self.run("root", "squeue", "-h", "-t", "all", "-o", "%i|%T|%r")
+        found = {}
+        for line in ran.stdout.splitlines():
+            number, state, reason = line.split("|", 2)
+            started = state in STARTED
+            found[number] = Outcome("", "RUNNING" if started else state, "" if started else reason)
+        return found
+
+    def cycles(self) -> tuple[int, int]:
+        """How often Slurm's main and backfill schedulers have run."""
+        found = re.findall(r"Total cycles: (\d+)", self.run("root", "sdiag").stdout)
+        return int(found[0]), int(found[1])
+
+    def settled(self) -> dict[str, Outcome]:
+        """The states once nothing is undecided: every job has a reason, and another look (on
+        Slurm: after both schedulers have run again) shows the same."""
+        slurm = (self.bin / "sdiag").exists()
+        end = time.monotonic() + SETTLE_S
+        mark = self.cycles() if slurm else (0, 0)
+        before: dict[str, Outcome] = {}
+        alike = 0
+        while time.monotonic() < end:
+            now = self.states()
+            mine = [now[one] for one in self.ids if one in now]
+            waiting = [one for one in mine if one.state == "PENDING"]
+            decided = not any(UNDECIDED.match(one.reason) for one in waiting)
+            alike = alike + 1 if decided and now == before else 0
+            before = now
+            done = alike >= 3
+            if done and slurm and waiting:
+                main, backfill = self.cycles()
+                done = main >= mark[0] + 2 and backfill >= mark[1] + 1
+            if done:
+                break
+            time.sleep(POLL_S)
+        return before
+
+    def clear(self, made: Draw) -> None:
+        """Cancels the jobs and takes the policy away."""
+        if self.ids:
+            self.run("root", "scancel", *self.ids)
+        end = time.monotonic() + SETTLE_S
+        while time.monotonic() < end:
+            ran = self.run("root", "squeue", "-h", "-o", "%i")
+            if not set(ran.stdout.split()) & set(self.ids):
+                break
+            time.sleep(POLL_S)
+        self.ids = []
+        for words in made.cleanup:
+            said = self.manage(words)
+            # What an earlier command took along is gone already.
+            if said and "Nothing deleted" not in said:
+                raise Problem(f"{self.name}: sacctmgr {shlex.join(words)}: {said}")
+
+
+# ---- one seed ----------------------------------------------------------------------------------
+
+
+def outcomes(side: Side, made: Draw) -> tuple[list[str], list[Outcome]]:
+    """What sacctmgr said to each command, and what became of each job."""
+    said = [side.manage(words) for words in made.setup]
+    # All jobs are there before the first is considered: what starts depends on their order alone.
+    side.nodes("drain")
+    taken = [side.submit(job) for job in made.jobs]
+    side.nodes("resume")
+    states = side.settled()
+    gone = Outcome(state="GONE")
+    return said, [one if isinstance(one, Outcome) else states.get(one, gone) for one in taken]
+
+
+def both(what: Callable[[Side], T], slurm: Side, gsched: Side) -> tuple[T, T]:
+    """The same on both sides at once: mostly they wait."""
+    with ThreadPoolExecutor(2) as pool:
+        left, right = pool.submit(what, slurm), pool.submit(what, gsched)
+    return left.result(), right.result()
+
+
+def compare_seed(
+    seed: int, slurm: Side, gsched: Side, known: list[Known], everything: bool
+) -> Counter[str]:
+    """Compares one seed and prints what differs; counts by verdict."""
+    made = draw(seed)
+    try:
+        (said, theirs), (ours_said, ours) = both(lambda side: outcomes(side, made), slurm, gsched)
+    finally:
+        both(lambda side: side.clear(made), slurm, gsched)
+    counts: Counter[str] = Counter()
+    lines = []
+    for words, slurm_said, we_said in zip(made.setup, said, ours_said, strict=True):
+        if bool(slurm_said) != bool(we_said):
+            counts["setup"] += 1
+            lines.append(
+                f"  sacctmgr {shlex.join(words)}\n    slurm  {slurm_said}\n    gsched {we_said}"
+            )
+    for number, (job, left, right) in enumerate(zip(made.jobs, theirs, ours, strict=True)):
+        verdict = judge(left, right, known)
+        counts[verdict] += 1
+        if verdict == "different" or everything:
+            lines.append(
+                f"  job {number} ({verdict}) {job.user}: sbatch {shlex.join(job.options)}\n"
+                f"    slurm  {left}\n    gsched {right}"
+            )
+    if counts["different"] or counts["setup"] or everything:
+        print(f"seed {seed}:")
+        print("\n".join(lines))
+        print("  with:")
+        for command in made.setup:
+            print(f"    sacctmgr -i {shlex.join(command)}")
+        for number, (job, one) in enumerate(zip(made.jobs, theirs, strict=True)):
+            words = (*job.options, "--wrap", WORK)
+            print(f"    {number}: {job.user}: sbatch {shlex.join(words)}  # {one}")
+        sys.stdout.flush()
+    return counts
+
+
+def judge(left: Outcome, right: Outcome, known: list[Known]) -> str:
+    """equal, known or different."""
+    if left == right:
+        return "equal"
+    for one in known:
+        if one.slurm.fullmatch(str(left)) and one.gsched.fullmatch(str(right)):
+            return "known"
+    return "different"
+
+
+def load_expected(path: Path = EXPECTED) -> list[Known]:
+    """The known differences; Problem for an entry that cannot be understood."""
+    known = []
+    for raw in tomllib.loads(path.read_text()).get("entry", []):
+        if set(raw) != {"slurm", "gsched", "reason"}:
+            raise Problem(f"{path.name}: an entry is not understood: {raw}")
+        known.append(Known(re.compile(raw["slurm"]), re.compile(raw["gsched"]), raw["reason"]))
+    return known
+
+
+# ---- the two clusters --------------------------------------------------------------------------
+
+
+def make_users() -> None:
+    """The users that submit."""
+    if os.geteuid() != 0:
+        raise Problem("this must run as root: it submits as several users")
+    for name in USERS:
+        try:
+            pwd.getpwnam(name)
+        except KeyError:
+            subprocess.run(["useradd", "-m", name], check=True)
+
+
+def real_slurm() -> Side:
+    """The real Slurm, brought up where it is down."""
+    shared = Path(os.environ.get("GSCHED_SHARED", ROOT.parent / "shared")).resolve()
+    up = shared / "peer" / "slurm-up"
+    if not up.exists():
+        raise Problem(f"there is no {up}: set GSCHED_SHARED")
+    base = os.environ.get("PEER_DIR", "/tmp/peer-policies")
+    env = {**os.environ, "PEER_DIR": base, "PEER_PORT": os.environ.get("PEER_PORT", "18600")}
+    words = [str(up), "--sched", PASSES]
+    for one in WEIGHTS:
+        words += ["--conf", one]
+    subprocess.run(words, env=env, check=True, stdout=subprocess.DEVNULL)
+    return Side("slurm", f"{base}/etc/slurm.conf", Path("/usr/bin"))
+
+
+@contextmanager
+def our_cluster() -> Iterator[Side]:
+    """A throw-away cluster of gsched's of the same shape."""
+    here = Path(sys.executable).parent
+    gsched = here / "gsched"
+    if not gsched.exists():
+        raise Problem(
+            f"there is no {gsched}: run this with the Python that gsched is installed for"
+        )
+    base = Path(tempfile.mkdtemp(prefix="gsched-policies."))
+    base.chmod(0o755)
+    try:
+        sets = [word for one in OURS for word in ("--set", one)]
+        words = [gsched, "up", "-q", "--dir", base / "c", "--simulate", "peer", *sets]
+        subprocess.run([str(word) for word in words], check=True)
+        side = Side("gsched", str(base / "c" / "etc" / "slurm.conf"), here)
+        for command in BASE:
+            said = side.manage(command)
+            if said:
+                raise Problem(f"{side.name}: sacctmgr {shlex.join(command)}: {said}")
+        yield side
+    finally:
+        subprocess.run([gsched, "down", "--purge", "--dir", base / "c"], capture_output=True)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def seeds(text: str) -> list[int]:
+    """ "3", "1-100" or "1,5-7"."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("seeds", type=seeds, help="3, 1-100 or 1,5-7")
+    parser.add_argument("--all", action="store_true", help="show every job's outcome")
+    options = parser.parse_args()
+    # Ended by a signal, it still takes its cluster down.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
+    try:
+        known = load_expected()
+        make_users()
+        slurm = real_slurm()
+        total: Counter[str] = Counter()
+        with our_cluster() as gsched:
+            for seed in options.seeds:
+                counts = compare_seed(seed, slurm, gsched, known, options.all)
+                total += counts
+                print(f"seed {seed}: {dict(counts)}", flush=True)
+        jobs = total["equal"] + total["known"] + total["different"]
+        print(
+            f"{len(options.seeds)} seeds, {jobs} jobs: {total['equal']} equal, "
+            f"{total['known']} known, {total['different']} different; "
+            f"{total['setup']} commands of sacctmgr different"
+        )
+        return 1 if total["different"] or total["setup"] else 0
+    except (Problem, OSError, subprocess.SubprocessError) as error:
+        print(f"compare_policies: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Draws a policy and a mix of jobs from a seed, for compare_policies.py.
+
+The policy is a list of sacctmgr's commands (accounts, QOS, users, with limits of every kind that is
+checked when a job is submitted or started); a job is a user and options of sbatch. The same seed
+gives the same draw on every machine. Limits are drawn near what the jobs ask for on a cluster of
+four nodes with 16 CPUs, 64,000 MB and eight GPUs each, so that about half of the jobs meet one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+#: users that must exist on the machine
+USERS = ("wren", "lark", "finch")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One job: who submits it, and sbatch's options."""
+
+    user: str
+    options: tuple[str, ...]
+
+
+@dataclass
+class Draw:
+    """What one seed gives; `setup` and `cleanup` are sacctmgr's words, one command each."""
+
+    seed: int
+    setup: list[tuple[str, ...]] = field(default_factory=list)
+    cleanup: list[tuple[str, ...]] = field(default_factory=list)
+    jobs: list[Submission] = field(default_factory=list)
+
+
+def draw(seed: int) -> Draw:
+    """The policy and jobs of a seed."""
+    rng = Random(f"policies {seed}")
+    made = Draw(seed)
+    qos = _draw_qos(rng, made)
+    accounts = _draw_accounts(rng, made, qos)
+    homes = _draw_users(rng, made, accounts)
+    made.cleanup.append(("delete", "user", f"name={','.join(homes)}"))
+    made.cleanup += [("delete", "account", f"name={name}") for name in reversed(accounts)]
+    made.cleanup.append(("delete", "qos", f"name={','.join(qos)}"))
+    for _ in range(rng.randint(10, 20)):
+        made.jobs.append(_draw_job(rng, homes, accounts, qos))
+    return made
+
+
+def _draw_qos(rng: Random, made: Draw) -> list[str]:
+    names = [f"p{made.seed}q{number}" for number in range(rng.randint(1, 3))]
+    for name in names:
+        words = [f"Priority={rng.choice((0, 10, 100))}"]
+        words += _some(rng, QOS_LIMITS, rng.randint(1, 3))
+        flags = [flag for flag, odds in QOS_FLAGS if rng.random() < odds]
+        if flags:
+            words.append(f"Flags={','.join(flags)}")
+        made.setup.append(("add", "qos", name, *words))
+    return names
+
+
+def _draw_accounts(rng: Random, made: Draw, qos: list[str]) -> list[str]:
+    names: list[str] = []
+    for number in range(rng.randint(2, 4)):
+        name = f"p{made.seed}a{number}"
+        words = [f"Parent={rng.choice(names)}"] if names and rng.random() < 0.5 else []
+        if rng.random() < 0.6:
+            words += _some(rng, [*GRP_LIMITS, *MAX_LIMITS], rng.randint(1, 2))
+        words.append(f"QOS=normal,{','.join(rng.sample(qos, rng.randint(1, len(qos))))}")
+        made.setup.append(("add", "account", name, *words))
+        names.append(name)
+    return names
+
+
+def _draw_users(rng: Random, made: Draw, accounts: list[str]) -> dict[str, list[str]]:
+    homes: dict[str, list[str]] = {}
+    for user in USERS[: rng.randint(1, len(USERS))]:
+        homes[user] = rng.sample(accounts, rng.randint(1, min(2, len(accounts))))
+        for account in homes[user]:
+            words = []
+            if rng.random() < 0.4:
+                words = _some(rng, [*GRP_LIMITS, *MAX_LIMITS], rng.randint(1, 2))
+            made.setup.append(("add", "user", user, f"Account={account}", *words))
+    return homes
+
+
+def _draw_job(
+    rng: Random, homes: dict[str, list[str]], accounts: list[str], qos: list[str]
+) -> Submission:
+    user = rng.choice(list(homes))
+    options = []
+    if rng.random() < 0.85:
+        options.append(f"-n{rng.choice((1, 1, 2, 4, 8, 16, 20))}")
+    if rng.random() < 0.3:
+        options.append(f"-N{rng.choice((1, 2, 3, '1-2'))}")
+    if rng.random() < 0.1:
+        options.append(f"-c{rng.choice((2, 4))}")
+    gpus = rng.random()
+    if gpus < 0.4:
+        options.append(f"--gpus={rng.choice((1, 1, 2, 4, 8))}")
+    elif gpus < 0.5:
+        options.append(f"--gpus-per-node={rng.choice((1, 2, 4))}")
+    memory = rng.random()
+    if memory < 0.5:
+        options.append(f"--mem={rng.choice((1, 2, 8, 16, 30))}G")
+    elif memory < 0.6:
+        options.append(f"--mem-per-cpu={rng.choice((500, 1000, 3000))}")
+    if rng.random() < 0.7:
+        options.append(f"-t{rng.choice((10, 20, 30, 60, 120, 300, 1440))}")
+    if rng.random() < 0.5:
+        # Now and then an account that is none of the user's.
+        options.append(f"-A{rng.choice(homes[user] if rng.random() < 0.9 else accounts)}")
+    if rng.random() < 0.6:
+        options.append(f"-q{rng.choice([*qos, *qos, 'normal'])}")
+    if rng.random() < 0.15:
+        options.append("-pdebug")
+    return Submission(user, tuple(options))
+
+
+def _tres(rng: Random) -> str:
+    """An amount that few or several jobs reach."""
+    return rng.choice(
+        [
+            f"cpu={rng.choice((1, 2, 4, 8, 16, 24, 40))}",
+            f"gres/gpu={rng.choice((0, 1, 2, 4, 8, 12))}",
+            f"mem={rng.choice((2, 4, 10, 20, 40, 80))}G",
+            f"node={rng.choice((1, 1, 2, 3))}",
+            f"cpu={rng.choice((8, 16, 24))},gres/gpu={rng.choice((2, 4, 8))}",
+        ]
+    )
+
+
+def _minutes(rng: Random) -> str:
+    """An amount of TRES times minutes."""
+    return rng.choice(
+        [
+            f"cpu={rng.choice((30, 60, 240, 960, 3000))}",
+            f"gres/gpu={rng.choice((30, 60, 240, 960))}",
+            f"node={rng.choice((30, 60, 240))}",
+        ]
+    )
+
+
+#: a limit's name, and what is drawn for it
+GRP_LIMITS = (
+    ("GrpTRES", "tres"),
+    ("GrpTRES", "tres"),
+    ("GrpJobs", "count"),
+    ("GrpSubmitJobs", "submit"),
+    ("GrpTRESRunMins", "minutes"),
+    ("GrpTRESMins", "minutes"),
+    ("GrpWall", "wall"),
+)
+MAX_LIMITS = (
+    ("MaxTRES", "tres"),
+    ("MaxTRESPerNode", "tres"),
+    ("MaxTRESMins", "minutes"),
+    ("MaxJobs", "count"),
+    ("MaxSubmitJobs", "submit"),
+    ("MaxWall", "wall"),
+)
+QOS_LIMITS = (
+    *GRP_LIMITS,
+    ("MaxTRESPerJob", "tres"),
+    ("MaxTRESPerNode", "tres"),
+    ("MaxTRESMinsPerJob", "minutes"),
+    ("MaxTRESPerUser", "tres"),
+    ("MaxTRESPerUser", "tres"),
+    ("MaxTRESPerAccount", "tres"),
+    ("MaxJobsPerUser", "count"),
+    ("MaxJobsPerAccount", "count"),
+    ("MaxSubmitJobsPerUser", "submit"),
+    ("MaxSubmitJobsPerAccount", "submit"),
+    ("MaxWall", "wall"),
+    ("MinTRESPerJob", "least"),
+)
+QOS_FLAGS = (("DenyOnLimit", 0.3), ("OverPartQOS", 0.05), ("PartitionTimeLimit", 0.05))
+
+
+def _some(
+    rng: Random, limits: list[tuple[str, str]] | tuple[tuple[str, str], ...], n: int
+) -> list[str]:
+    chosen: dict[str, str] = {}
+    for name, kind in rng.sample(list(limits), n):
+        chosen[name] = _amount(rng, kind)
+    return [f"{name}={amount}" for name, amount in chosen.items()]
+
+
+def _amount(rng: Random, kind: str) -> str:
+    if kind == "tres":
+        return _tres(rng)
+    if kind == "minutes":
+        return _minutes(rng)
+    if kind == "count":
+        return str(rng.choice((0, 1, 1, 2, 3)))
+    if kind == "submit":
+        return str(rng.choice((0, 1, 2, 4, 6)))
+    if kind == "least":
+        return rng.choice(("cpu=2", "cpu=4", "gres/gpu=1", "mem=4G"))
+    return str(rng.choice((15, 30, 60, 180)))
