@@ -79,6 +79,9 @@ def administrator(world: World, rnd: random.Random) -> None:
         for job in sorted(world.client.jobs):
             for verb in ("release", "resume"):
                 world.client.administer(UpdateJob([str(job)], verb))
+            # While a node was away, a job for all nodes was too large for its partition and could
+            # be kept off another one: as Slurm's, it would wait for ever.
+            world.client.administer(UpdateJob([str(job)], "update", {"excnodelist": ""}))
 
     for after in (1, 30, 90, 200):
         world.at(world.now + STORM_S + after, let_go)
