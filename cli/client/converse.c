@@ -102,6 +102,69 @@ static bool send_kind(int fd, const char *path) {
     return answer(fd, 'D', kind, 1);
 }
 
+/* ---- what a worker says ----------------------------------------------------------------- */
+
+/* a pipe that can be written takes so much without making the writer wait */
+#define STRETCH 4096
+
+/* Output that was not written yet: messages as they came. A reader that takes its time (a pager) must
+ * not hold the worker, so all that comes is taken, and written when there is nothing to take. */
+static struct buffer kept;
+static size_t written; /* bytes of it */
+
+/* The first stretch of it; the rest of its message stays, with a head of its own. */
+static bool write_stretch(size_t most) {
+    unsigned char *head = (unsigned char *)kept.data + written;
+    size_t left = get32(head) - 1, part = left < most ? left : most;
+    char letter = (char)head[4];
+    if (!write_all(letter == 'O' ? 1 : 2, (char *)head + FIELD_HEAD, part))
+        return false;
+    written += part;
+    if (part == left) {
+        written += FIELD_HEAD;
+    } else {
+        put32(kept.data + written, left - part + 1);
+        kept.data[written + 4] = letter;
+    }
+    if (written == kept.used)
+        written = kept.used = 0;
+    return true;
+}
+
+static bool write_kept(void) {
+    while (kept.used)
+        if (!write_stretch(SIZE_MAX))
+            return false;
+    return true;
+}
+
+/* Writes until the worker says more; false: whoever read the output has gone. */
+static bool write_meanwhile(int fd) {
+    while (kept.used) {
+        struct pollfd both[] = {
+            {.fd = fd, .events = POLLIN},
+            {.fd = kept.data[written + 4] == 'O' ? 1 : 2, .events = POLLOUT},
+        };
+        if (poll(both, 2, -1) < 0 && errno != EINTR)
+            return true;
+        if (both[0].revents)
+            return true;
+        if (both[1].revents && !write_stretch(STRETCH))
+            return false;
+    }
+    return true;
+}
+
+static bool keep(char letter, const char *data, size_t size) {
+    char *at = size ? grown(&kept, FIELD_HEAD + size) : NULL;
+    if (at) {
+        put32(at, size + 1);
+        at[4] = letter;
+        memcpy(at + FIELD_HEAD, data, size);
+    }
+    return at || !size;
+}
+
 enum outcome converse(int fd, int *code, struct buffer *plan) {
     struct buffer in = {0};
     struct pollfd there = {.fd = fd, .events = POLLIN};
@@ -112,6 +175,10 @@ enum outcome converse(int fd, int *code, struct buffer *plan) {
     for (;;) {
         unsigned char head[FIELD_HEAD];
         in.used = 0;
+        if (!write_meanwhile(fd)) {
+            *code = 1;
+            return DONE;
+        }
         if (!read_all(fd, (char *)head, sizeof head))
             break;
         size_t size = get32(head);
@@ -122,16 +189,16 @@ enum outcome converse(int fd, int *code, struct buffer *plan) {
         if (!data || !read_all(fd, data, size))
             break;
         data[size] = 0;
-        bool good = true;
+        bool good = true, output = head[4] == 'O' || head[4] == 'E';
+        /* Whatever else it says comes after the output. */
+        if ((output && !keep((char)head[4], data, size)) || (!output && !write_kept())) {
+            *code = 1;
+            return DONE;
+        }
         switch (head[4]) {
         case 'O':
         case 'E':
             shown = true;
-            if (!write_all(head[4] == 'O' ? 1 : 2, data, size)) {
-                /* Whoever read the output has gone. */
-                *code = 1;
-                return DONE;
-            }
             break;
         case 'X':
             *code = size ? (unsigned char)data[0] : 1;
@@ -160,6 +227,7 @@ enum outcome converse(int fd, int *code, struct buffer *plan) {
     if (!shown)
         return IN_PYTHON;
     /* Half of an answer cannot be taken back. */
+    write_kept();
     fprintf(stderr, "%s: error: the answer broke off\n", name);
     *code = 1;
     return DONE;

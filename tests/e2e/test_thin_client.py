@@ -268,3 +268,31 @@ def against(
         )
         thread.join()
     return done
+
+
+def test_output_that_nobody_reads_holds_no_worker(tmp_path: Path) -> None:
+    """A pager takes its time: the client takes all that the worker says meanwhile."""
+    lines = [b"%06d %s\n" % (n, b"x" * 1000) for n in range(3000)]
+    letters = [b"E" if n % 7 == 3 else b"O" for n in range(len(lines))]
+    said = b"".join(message(b, line) for b, line in zip(letters, lines, strict=True))
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(
+        f"ClusterName=x\nSlurmctldHost=localhost\nSlurmctldPidFile={tmp_path}/ctl.pid\n"
+    )
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "command.sock"))
+        listener.listen()
+        listener.settimeout(30)
+        with subprocess.Popen(
+            [str(BIN / "squeue")],
+            env={"SLURM_CONF": str(conf), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as process:
+            sock, _ = listener.accept()
+            with sock:
+                sock.settimeout(30)
+                sock.sendall(message(b"H") + said + message(b"X", b"\x05"))
+            assert process.stdout is not None
+            assert process.stdout.read() == b"".join(lines)
+        assert process.returncode == 5
