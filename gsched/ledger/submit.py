@@ -63,6 +63,14 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
             return one
         made.append(one)
     job = made[0]
+    # Limits are looked at before nodes, as in Slurm.
+    refused = limits.refusal(led, call, made, max(1, len(tasks)))
+    if refused is not None:
+        return refused
+    for one in made:
+        lines = led.cluster.never(one.spec.shape, _partitions_of(led, one))
+        if lines is not None:
+            return _no_such_nodes(call, lines)
     if len(made) > 1:
         never = led.cluster.never_together([(j.spec.shape, _partitions_of(led, j)) for j in made])
         if never:
@@ -70,9 +78,6 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
         for number, component in enumerate(made):
             component.het_job_id, component.het_offset = job.id, number
             component.het_size = len(made)
-    refused = limits.refusal(led, call, made, max(1, len(tasks)))
-    if refused is not None:
-        return refused
     if write.test_only:
         return _forecast(led, call, made, now)
     if tasks.runs:
@@ -171,9 +176,6 @@ def _component(
     spec = _with_defaults(spec, partitions[0], led, call.uid, admin)
     kept = [one for one in spec.alternatives if led.cluster.never(one.shape, names) is None]
     spec = _of(spec, kept) if kept else spec
-    never = led.cluster.never(spec.shape, names)
-    if never is not None:
-        return _no_such_nodes(call, never)
     job_id = led.meta.next_job_id + number
     try:
         deps = depend.resolve(led, spec.dependency, job_id)

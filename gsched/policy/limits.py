@@ -409,6 +409,8 @@ _TURNS = {
     ("tres", "assoc"): 0,
     ("submit", "assoc"): 2,
     ("maxsubmit", "assoc"): 4,
+    ("jobmins", "assoc"): 5,
+    ("jobwall", "assoc"): 5,
 }
 
 

@@ -1,7 +1,8 @@
 """With DenyOnLimit a refusal named the number of submitted jobs first, whatever else the job was
 too big for. The order is that of a real Slurm (22.05.8), asked with each pair of limits broken:
 QOS before association; in each, group TRES, then TRES of the user and account, the group's
-submitted jobs, the job's own limits and minutes, the user's and account's submitted jobs, MinTRES."""
+submitted jobs, the job's own limits and minutes, the user's and account's submitted jobs,
+MinTRES; of an association MaxTRESMins and MaxWall come last."""
 
 from __future__ import annotations
 
@@ -33,6 +34,10 @@ ASSOC: dict[str, tuple[dict[str, Any], str]] = {
     "GrpSubmit": ({"grp_submit_jobs": 0}, "AssocGrpSubmitJobsLimit"),
     "RunMins": ({"grp_tres_run_mins": ONE}, "AssocGrpCPURunMinutesLimit"),
     "Mins": ({"grp_tres_mins": ONE}, "AssocGrpCPUMinutesLimit"),
+    "MaxTRES": ({"max_tres_per_job": ONE}, "AssocMaxCpuPerJobLimit"),
+    "MaxTRESPN": ({"max_tres_per_node": ONE}, "AssocMaxCpuPerNode"),
+    "MaxMins": ({"max_tres_mins_per_job": ONE}, "AssocMaxCpuMinutesPerJobLimit"),
+    "MaxWall": ({"max_wall": 1}, "AssocMaxWallDurationPerJobLimit"),
     "MaxSubmit": ({"max_submit_jobs": 0}, "AssocMaxSubmitJobLimit"),
 }
 
@@ -69,8 +74,12 @@ def test_limits_of_a_qos(first: str, second: str) -> None:
     ("first", "second"),
     [
         *(("GrpTRES", one) for one in ("GrpSubmit", "MaxSubmit")),
-        *(("GrpSubmit", one) for one in ("RunMins", "Mins")),
-        *((one, "MaxSubmit") for one in ("RunMins", "Mins")),
+        *(
+            ("GrpSubmit", one)
+            for one in ("RunMins", "Mins", "MaxTRES", "MaxTRESPN", "MaxMins", "MaxWall")
+        ),
+        *((one, "MaxSubmit") for one in ("RunMins", "Mins", "MaxTRES", "MaxTRESPN")),
+        *(("MaxSubmit", one) for one in ("MaxMins", "MaxWall")),
     ],
 )
 def test_limits_of_an_association(first: str, second: str) -> None:
@@ -81,3 +90,16 @@ def test_limits_of_an_association(first: str, second: str) -> None:
 @pytest.mark.parametrize("other", sorted(ASSOC))
 def test_the_qos_goes_before_the_association(one: str, other: str) -> None:
     assert said(QOS[one][0], ASSOC[other][0]) == QOS[one][1]
+
+
+def test_limits_go_before_nodes() -> None:
+    """A job that no node can serve was refused for that, though its account took no jobs."""
+    made = bench()
+    assoc(made, 10, grp_submit_jobs=0)
+    answer = submit(made, ntasks=20, min_nodes=1, max_nodes=1)
+    assert isinstance(answer, Refused)
+    assert answer.notes == ["AssocGrpSubmitJobsLimit"]
+    assoc(made, 10, grp_submit_jobs=None)
+    answer = submit(made, ntasks=20, min_nodes=1, max_nodes=1)
+    assert isinstance(answer, Refused)
+    assert answer.message == "Requested node configuration is not available"
