@@ -195,7 +195,7 @@ def test_show_config_as_the_reference_prints_it(shared: Path) -> None:
     rows = config_rows(config, {name: wanted[name] for name in dynamic})
     shown = {name: value.replace("/PEER_DIR", "PEER_DIR") for name, value in rows}
     own = {
-        *("ContainerLauncher", "FrontendPort", "Frontends"),
+        *("ContainerLauncher", "FrontendPort", "Frontends", "MaxJobProcesses"),
         *("NvmlLibrary", "NvmlTopology", "RequeueFence"),
     }
     assert [name for name in shown if name not in own] == list(wanted)
