@@ -186,7 +186,10 @@ def test_who_ignores_sigterm_gets_sigkill(start: Start) -> None:
 
 
 def test_stopped_processes_end_too(start: Start) -> None:
-    step = start("sleep 300 & echo $! > pid; kill -STOP $!; echo up; kill -STOP $$", killwait=60)
+    # Continued, it must not be over before it is told to end.
+    step = start(
+        "sleep 300 & echo $! > pid; kill -STOP $!; echo up; kill -STOP $$; sleep 300", killwait=60
+    )
     wait_for(step.out / "o")
     step.tell("kill cancelled")
     assert step.finish().wstatus == 15
