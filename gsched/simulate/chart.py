@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -70,20 +71,25 @@ def _panels(lines: Sequence[Line]) -> list[_Panel]:
 def draw(lines: Sequence[Line], title: str) -> str:
     """The picture. Cost: samples."""
     panels = _panels(lines)
-    height = TOP + len(panels) * (PANEL + GAP) - GAP + BOTTOM
     first = min(line.record.samples[0].time for line in lines)
     last = max(line.record.samples[-1].time for line in lines)
     last = max(last, first + 1)
+    drawn = [partial(_panel, panel, lines, first=first, last=last) for panel in panels]
+    return page(title, _legend(lines), drawn)
+
+
+def page(title: str, legend: Iterable[str], panels: Sequence[Callable[[int], list[str]]]) -> str:
+    """A picture of panels below each other; each is drawn from its upper edge on."""
+    height = TOP + max(1, len(panels)) * (PANEL + GAP) - GAP + BOTTOM
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         f'height="{height}" font-family="Helvetica,Arial,sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="{LEFT}" y="22" font-size="15" fill="#1a1a1a">{escape(title)}</text>',
-        *_legend(lines),
+        *legend,
     ]
     for number, panel in enumerate(panels):
-        top = TOP + number * (PANEL + GAP)
-        parts += _panel(panel, lines, top, first, last)
+        parts += panel(TOP + number * (PANEL + GAP))
     parts.append("</svg>")
     return "\n".join(parts) + "\n"
 

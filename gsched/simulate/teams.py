@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from gsched.ledger import quotas
 from gsched.ledger.ledger import Ledger
 from gsched.model import Job
-from gsched.simulate.chart import BOTTOM, GAP, LEFT, PANEL, RIGHT, TOP, WIDTH, axes, nice
+from gsched.simulate.chart import LEFT, PANEL, RIGHT, WIDTH, axes, nice, page
 
 #: what is counted in the picture
 GPU = "gres/gpu"
@@ -114,21 +115,10 @@ def text(teams: Teams) -> str:
 def draw(teams: Teams, title: str) -> str:
     """The picture, as SVG: a panel for each account. Cost: changes."""
     names = sorted(teams.stands)
-    height = TOP + max(1, len(names)) * (PANEL + GAP) - GAP + BOTTOM
     first = min((line[0].time for line in teams.stands.values()), default=0.0)
     last = max(teams.last, first + 1)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-        f'height="{height}" font-family="Helvetica,Arial,sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="22" font-size="15" fill="#1a1a1a">{escape(title)}</text>',
-        *_legend(),
-    ]
-    for number, account in enumerate(names):
-        top = TOP + number * (PANEL + GAP)
-        parts += _panel(teams, account, top, first, last)
-    parts.append("</svg>")
-    return "\n".join(parts) + "\n"
+    panels = [partial(_panel, teams, account, first=first, last=last) for account in names]
+    return page(title, _legend(), panels)
 
 
 def _legend() -> list[str]:
