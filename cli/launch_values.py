@@ -48,10 +48,6 @@ class LaunchOptions(Options):
     #: --bcast; "": where the file goes is left to the configuration
     bcast: str | None = None
     asynchronous: bool = False
-    # the image that its tasks run in
-    container_image: str = ""
-    container_mounts: list[str] = []
-    container_workdir: str = ""
     # salloc
     #: 0 never, 1 after ten seconds of waiting, 2 always
     bell: int = 1
@@ -73,35 +69,6 @@ def counted(field: str, what: str, least: int = 0) -> Setter:
         setattr(options, field, v.number(text, what, least))
 
     return set_number
-
-
-def container_image(options: Options, text: str, context: Context) -> None:
-    # It is a word of the launcher's command line, and must not be taken for an option there.
-    if not text or text.startswith("-"):
-        raise Refusal(f"Invalid --container-image specification: {text}")
-    launched(options).container_image = text
-
-
-def container_mounts(options: Options, text: str, context: Context) -> None:
-    """SRC:DST[:FLAGS][,...]; given again, it adds to what there is."""
-    for mount in text.split(","):
-        parts = mount.split(":")
-        if len(parts) not in (2, 3) or not all(parts):
-            raise Refusal(
-                f"Invalid --container-mounts specification: {mount or text}: "
-                "SRC:DST[:FLAGS] is expected"
-            )
-        known = launched(options).container_mounts
-        if mount not in known:
-            known.append(mount)
-
-
-def container_workdir(options: Options, text: str, context: Context) -> None:
-    if not text.startswith("/"):
-        raise Refusal(
-            f"Invalid --container-workdir specification: {text}: an absolute path is expected"
-        )
-    launched(options).container_workdir = text
 
 
 def checked(what: str, least: int = 0) -> Setter:

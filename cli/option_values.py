@@ -52,13 +52,32 @@ def word(field: str) -> Setter:
     return set_word
 
 
-def of_srun(name: str) -> Setter:
-    """An option that means a step and never a job: refused with the way to say it."""
+def container_image(options: Options, text: str, context: Context) -> None:
+    # It is a word of the launcher's command line, and must not be taken for an option there.
+    if not text or text.startswith("-"):
+        raise Refusal(f"Invalid --container-image specification: {text}")
+    options.container_image = text
 
-    def refuse(options: Options, text: str, context: Context) -> None:
-        raise Refusal(f"--{name} is an option of srun: give it to each srun in the job")
 
-    return refuse
+def container_mounts(options: Options, text: str, context: Context) -> None:
+    """SRC:DST[:FLAGS][,...]; given again, it adds to what there is."""
+    for mount in text.split(","):
+        parts = mount.split(":")
+        if len(parts) not in (2, 3) or not all(parts):
+            raise Refusal(
+                f"Invalid --container-mounts specification: {mount or text}: "
+                "SRC:DST[:FLAGS] is expected"
+            )
+        if mount not in options.container_mounts:
+            options.container_mounts = [*options.container_mounts, mount]
+
+
+def container_workdir(options: Options, text: str, context: Context) -> None:
+    if not text.startswith("/"):
+        raise Refusal(
+            f"Invalid --container-workdir specification: {text}: an absolute path is expected"
+        )
+    options.container_workdir = text
 
 
 def positive(field: str, name: str) -> Setter:

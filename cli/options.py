@@ -78,16 +78,13 @@ def _build() -> tuple[Option, ...]:
            effect=False),
         _o("container-id", r, v.ignore, "", "CONTAINER_ID", "id", "name of the container",
            effect=False),
-        *(
-            _o(f"container-{word}", r, v.of_srun(f"container-{word}"), "", "", metavar,
-               "an option of srun alone")
-            for word, metavar in (
-                ("image", "image"), ("mounts", "src:dst[:flags]")
-            )
-        ),
+        _o("container-image", r, v.container_image, "", "", "image",
+           "run script and tasks in this image"),
+        _o("container-mounts", r, v.container_mounts, "", "", "src:dst[:flags]",
+           "what of the node the image sees, and where"),
         _o("container-type", r, v.ignore, "", "", "type", "kind of container", effect=False),
-        _o("container-workdir", r, v.of_srun("container-workdir"), "", "", "path",
-           "an option of srun alone"),
+        _o("container-workdir", r, v.container_workdir, "", "", "path",
+           "working directory in the image"),
         _o("contiguous", n, v.flag("contiguous"), "", "", "", "nodes that lie side by side"),
         _o("core-spec", r, v.positive("core_spec", "core-spec"), "S", "CORE_SPEC", "n",
            "cores left to the system"),

@@ -24,6 +24,7 @@ from gsched_cli.submission import (
     components,
     context,
     guarded,
+    in_image,
     named_cluster,
     submitted,
     tell,
@@ -86,6 +87,8 @@ def _run(
         error(streams, NAME, SPEC_RESOURCES)
         for part in parts:
             part.core_spec = part.thread_spec = 0
+    for part in parts:
+        in_image(part, reader)
     if first.verbose:
         tell(NAME, first, [item for part in said for item in part], streams)
     specs = _job_specs(parts, argv, env, cwd, streams, process, command, reader.config())

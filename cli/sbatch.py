@@ -28,6 +28,7 @@ from gsched_cli.submission import (
     components,
     context,
     guarded,
+    in_image,
     named_cluster,
     submitted,
     tell,
@@ -112,6 +113,7 @@ def _run(
             # Slurm says it as an error and goes on.
             error(streams, NAME, SPEC_RESOURCES)
             options.core_spec = options.thread_spec = 0
+        in_image(options, reader)
         finished.append(finish(options))
         if options.job_name is None:
             finished[-1].spec.name = script.name

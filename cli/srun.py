@@ -26,6 +26,7 @@ from gsched_cli.submission import (
     context,
     error_code,
     guarded,
+    in_image,
     named_cluster,
     submitted,
     tell,
@@ -171,7 +172,9 @@ def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
         for part in asked.components:
             part.pty = False
     for part in asked.components:
-        _container(part, one)
+        in_image(part, one.reader, of_job=inside)
+        if part.container_image and options.bcast is not None:
+            raise Refusal("--bcast does not go with --container-image")
     if options.no_allocate:
         if not options.nodelist:
             raise Refusal("must specify a node list with -Z, --no-allocate.")
@@ -197,22 +200,6 @@ def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
             part.nodelist = _listed(part.nodelist, one)
         if "/" in part.exclude:
             part.exclude = _listed(part.exclude, one)
-
-
-def _container(options: LaunchOptions, one: _Run) -> None:
-    """--container-image: the site says what enters an image, and nothing else runs in its place."""
-    if not options.container_image:
-        for word, value in (
-            ("mounts", options.container_mounts),
-            ("workdir", options.container_workdir),
-        ):
-            if value:
-                raise Refusal(f"--container-{word} needs --container-image")
-        return
-    if not one.reader.config().container_launcher:
-        raise Refusal("containers are not set up on this cluster: ContainerLauncher is not set")
-    if options.bcast is not None:
-        raise Refusal("--bcast does not go with --container-image")
 
 
 def _listed(name: str, one: _Run) -> str:
@@ -500,6 +487,8 @@ def _job_specs(asked: _Asked, one: _Run) -> list[JobSpec]:
         spec.args = tuple(command[1:])
         # The step has its own files.
         spec.std_in = spec.std_out = spec.std_err = ""
+        # Its image, too, is the step's: others that come into the job have not asked for it.
+        spec.container_image = spec.container_mounts = spec.container_workdir = ""
         specs.append(spec)
     without_effect(asked.components, NAME, one.streams)
     return specs

@@ -87,6 +87,21 @@ def components(
     return found, rest
 
 
+def in_image(options: Options, reader: Reader, *, of_job: bool = False) -> None:
+    """--container-image: the site says what enters an image. `of_job`: in a job that may have an
+    image, for which mounts and a directory can be meant."""
+    if not options.container_image:
+        for word, value in (
+            ("mounts", options.container_mounts),
+            ("workdir", options.container_workdir),
+        ):
+            if value and not of_job:
+                raise Refusal(f"--container-{word} needs --container-image")
+        return
+    if not reader.config().container_launcher:
+        raise Refusal("containers are not set up on this cluster: ContainerLauncher is not set")
+
+
 def answered(item: tuple[Option, str | None], streams: Streams) -> int | None:
     """Options that answer at once, of all commands alike; the exit code, None for any other."""
     option, text = item

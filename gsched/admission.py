@@ -94,7 +94,10 @@ def possible(
 
 # ---- sizes and ranges ---------------------------------------------------------------------------
 
-_PATHS = ("work_dir", "std_in", "std_out", "std_err", "command", "container")
+_PATHS = (
+    *("work_dir", "std_in", "std_out", "std_err", "command", "container"),
+    *("container_image", "container_workdir"),
+)
 _NAMES = ("name", "account", "qos", "reservation", "wckey", "mail_user", "alloc_node", "hint")
 
 

@@ -153,6 +153,10 @@ class Options(msgspec.Struct):
     mail_type: int = 0
     mail_user: str = ""
     container: str = ""
+    #: the image that script and tasks run in, what of the node it sees, and where they start in it
+    container_image: str = ""
+    container_mounts: list[str] = []
+    container_workdir: str = ""
     power: str = ""
     burst_buffer: str = ""
     wait_all_nodes: int | None = None
@@ -268,6 +272,9 @@ def finish(options: Options) -> Finished:
         kill_on_invalid_dep=options.kill_on_invalid_dep,
         extra=options.extra,
         container=options.container,
+        container_image=options.container_image,
+        container_mounts=",".join(options.container_mounts),
+        container_workdir=options.container_workdir,
         prefer=options.prefer,
         batch_features=options.batch_features,
         power=options.power,

@@ -18,8 +18,9 @@ from gsched.wire.messages import LaunchSpec
 from slurmd_compat import binding, cgroups, leftovers, notices
 from slurmd_compat.agent import Key
 from slurmd_compat.cgroups import CgroupHandle
+from slurmd_compat.failure import LaunchError
 from slurmd_compat.inventory import Inventory
-from slurmd_compat.launcher import Grant, LaunchError
+from slurmd_compat.launcher import Grant
 
 #: of what a job is told about its GPUs, what prolog and epilog hear too
 _HOOK_VARIABLES = (

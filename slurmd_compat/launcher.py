@@ -23,8 +23,9 @@ from gsched import environment, patterns
 from gsched.config import Config
 from gsched.wire.messages import LaunchSpec
 from gsched.wire.paths import reachable
-from slurmd_compat import notices, stepd
+from slurmd_compat import containers, notices, stepd
 from slurmd_compat.agent import Key, Record
+from slurmd_compat.failure import LaunchError
 from slurmd_compat.hooks import LOGIN_FILE
 from slurmd_compat.links import Link
 from slurmd_compat.removal import remove_later
@@ -58,10 +59,6 @@ _CAUSES = {
     "cancelled": "cancelled",
     "oom": "oom",
 }
-
-
-class LaunchError(Exception):
-    """The attempt cannot be started here; the text says why."""
 
 
 @dataclass
@@ -193,9 +190,11 @@ class Launcher:
         append = spec.open_mode == "append" or (
             not spec.open_mode and self.config.raw.get("jobfileappend", "0") == "1"
         )
+        script = str(directory / SCRIPT)
+        image = containers.of_script(spec, script)
+        containers.say(image, variables)
         items: list[tuple[str, str | bytes | int]] = [
-            ("arg", str(directory / SCRIPT)),
-            *(("arg", arg) for arg in spec.args),
+            *(("arg", arg) for arg in containers.entered(image, self.config, [script, *spec.args])),
             ("uid", job.uid if self.root else os.geteuid()),
             ("gid", job.gid if self.root else os.getegid()),
             ("umask", f"{spec.umask:o}"),

@@ -26,8 +26,9 @@ from slurmd_compat.agent import (
     Started,
     Unkillable,
 )
+from slurmd_compat.failure import LaunchError
 from slurmd_compat.grants import Grants
-from slurmd_compat.launcher import Launcher, LaunchError, kill_strays, kill_word
+from slurmd_compat.launcher import Launcher, kill_strays, kill_word
 from slurmd_compat.links import ADOPT_TRIES, Link, Links, link_to_none
 from slurmd_compat.vigil import Vigil
 

@@ -31,8 +31,9 @@ from slurmd_compat.agent.step_words import (
     TaskEnded,
     TaskStarted,
 )
+from slurmd_compat.failure import LaunchError
 from slurmd_compat.grants import Grants
-from slurmd_compat.launcher import Launcher, LaunchError, join, kill_strays, kill_word, start
+from slurmd_compat.launcher import Launcher, join, kill_strays, kill_word, start
 from slurmd_compat.links import ADOPT_TRIES, Link, Links, link_to_none
 from slurmd_compat.removal import remove_later
 from slurmd_compat.step_socket import Loop

@@ -18,7 +18,8 @@ from gsched.taskcpus import binds, parse_cpu_bind
 from gsched.wire.steps import LaunchStep
 from slurmd_compat import containers, pmix
 from slurmd_compat.binding import list_text
-from slurmd_compat.launcher import Grant, LaunchError, site_hooks
+from slurmd_compat.failure import LaunchError
+from slurmd_compat.launcher import Grant, site_hooks
 
 #: --mpi types that the supervisor serves itself
 _SERVED = ("pmi2", "pmi1")
@@ -62,8 +63,9 @@ def step_order(
     )
     masks = _masks(launch, config, node, grant)
     shared |= _packed(grant.variables | _bound(launch, config, masks))
-    containers.say(spec, shared)
-    items: Order = [("arg", arg) for arg in containers.entered(spec, config, spec.argv)]
+    image = containers.of_step(spec)
+    containers.say(image, shared)
+    items: Order = [("arg", arg) for arg in containers.entered(image, config, spec.argv)]
     items += [
         ("uid", owner[0]),
         ("gid", owner[1]),
@@ -94,7 +96,7 @@ def step_order(
     items += [("cgroup_procs", path) for path in grant.cgroup_procs]
     items += [("cgroup_kill", path) for path in grant.cgroup_kill]
     items += [("env", name + b"=" + value) for name, value in shared.items()]
-    programs = [containers.entered(spec, config, argv) for argv in _programs(launch)]
+    programs = [containers.entered(image, config, argv) for argv in _programs(launch)]
     for local, task in enumerate(share.tasks):
         items.append(("task", task))
         if programs:

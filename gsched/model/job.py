@@ -177,6 +177,11 @@ class JobSpec(msgspec.Struct, array_like=True, gc=False):
     #: requests any of which will do, in the order of preference (--gpus=h100:4|a100:8); (): `shape`
     #: alone. While it waits `shape` is the first, once it has started the one it runs with
     alternatives: tuple[Alternative, ...] = ()
+    #: --container-image, -mounts and -workdir of sbatch and salloc: where the script runs, and
+    #: steps that name no image; "" on the node as it is
+    container_image: str = ""
+    container_mounts: str = ""
+    container_workdir: str = ""
 
 
 class NodeAlloc(msgspec.Struct, array_like=True, gc=False):

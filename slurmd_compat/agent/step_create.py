@@ -19,6 +19,7 @@ from gsched.model.step import (
     StepSpec,
 )
 from slurmd_compat.agent.step_fit import told, weight
+from slurmd_compat.agent.step_image import with_image
 from slurmd_compat.agent.step_lead import Lead
 from slurmd_compat.agent.step_spoken import Client
 from slurmd_compat.agent.step_words import (
@@ -212,6 +213,10 @@ class JobSteps:
                 "Job/step already completing or completed",
                 "ESLURM_ALREADY_DONE",
             )
+        try:
+            spec = with_image(spec, self.components)
+        except StepRefused as refused:
+            raise NoStep(str(refused)) from None
         if spec.origin == "salloc":
             # The interactive step takes nothing from those that are started in it.
             spec = msgspec.structs.replace(spec, overlap=True)

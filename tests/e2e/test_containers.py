@@ -1,4 +1,5 @@
-"""srun --container-image: the site's launcher enters the image, as the user, with plain words."""
+"""--container-image of srun, sbatch and salloc: the site's launcher enters the image, as the user,
+with plain words."""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ from e2e_support import LocalCluster
 LAUNCHER = """#!/bin/sh
 image=$1; shift 2
 case $image in
-/*) exec /usr/sbin/chroot "$image" "$@" ;;
+/*)
+    # What it is shown is copied into it: a mount takes more than these tests have.
+    for mount in $(echo "$SLURM_CONTAINER_MOUNTS" | tr , ' '); do
+        target=$image${mount#*:}
+        mkdir -p "${target%/*}" && cp -p "${mount%:*}" "$target"
+    done
+    exec /usr/sbin/chroot "$image" /bin/sh -c 'cd "$0" && exec "$@"' \\
+        "${SLURM_CONTAINER_WORKDIR:-/}" "$@" ;;
 esac
 id -un
 printf '<%s>' "$image" "$SLURM_CONTAINER_IMAGE" "$SLURM_CONTAINER_MOUNTS" \\
@@ -103,3 +111,24 @@ def test_the_launcher_is_the_user_and_gets_words(cluster: LocalCluster, other_us
         "",
     )
     assert done.stdout == other_user + "\n" + "".join(f"<{word}>" for word in shown)
+
+
+@pytest.mark.root
+def test_a_script_and_its_steps_in_the_image(cluster: LocalCluster, image: Path) -> None:
+    out = cluster.work / "script.out"
+    words = (f"--container-image={image}", "--container-workdir=/etc", "-o", str(out), "-n1")
+    # read: what chroot makes the root is what the script sees, /etc/which of the image.
+    script = '#!/bin/sh\nread -r words < which\necho "$words" "$0" "$@"\nonly-in-the-image\n'
+    job = cluster.sbatch(*words, script=script)
+    cluster.ended(job)
+    first, second = out.read_text().splitlines()
+    assert re.fullmatch(r"the tiny image /\S+/slurm_script", first)
+    assert second == "the tiny image 0"
+    # Steps have it too, and one that names another has that one; salloc's shell is here.
+    words_of = "srun only-in-the-image a; srun --container-image=named prog; ls /etc/which"
+    done = cluster.run(
+        ["salloc", "-Q", "-n1", f"--container-image={image}", "sh", "-c", words_of], check=False
+    )
+    assert done.stdout.splitlines()[0] == "the tiny image 0 a"
+    assert done.stdout.splitlines()[2:] == ["<named><named><><><prog>"]
+    assert "No such file" in done.stderr

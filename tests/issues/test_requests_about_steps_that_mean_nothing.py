@@ -23,7 +23,8 @@ from gsched.multiprog import MultiProgError, multi_prog
 from gsched.wire.steps import AttachStep, CreateStep, Interactive, LaunchStep, NotTaken, Taken
 from slurmd_compat.agent.step_fit import unfit
 from slurmd_compat.agent.step_words import Ask, Source
-from slurmd_compat.launcher import Grant, LaunchError
+from slurmd_compat.failure import LaunchError
+from slurmd_compat.launcher import Grant
 from slurmd_compat.stepd import encode_spec
 from slurmd_compat.tasks import step_order
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from agent_world import World
 from launch_support import LaunchCluster, Launched, launch
 from layout_support import config
-from sbatch_support import SLURM_CONF, sbatch
+from sbatch_support import SLURM_CONF, FakeCluster, Ran, sbatch
 
 from gsched.config import parse_config
+from gsched.model import JobSpec
 from gsched.model.step import StepSpec
 from gsched.wire.steps import Taken
 from slurmd_compat import containers
+from slurmd_compat.agent.step_create import JobSteps
 from slurmd_compat.agent.step_fit import unfit
-from slurmd_compat.launcher import LaunchError
+from slurmd_compat.containers import Image
+from slurmd_compat.failure import LaunchError
 
 LAUNCHER = "/usr/local/sbin/enter-image"
+SETTING = f"ContainerLauncher={LAUNCHER}"
 NOT_SET_UP = (
     "srun: error: containers are not set up on this cluster: ContainerLauncher is not set\n"
 )
@@ -104,31 +109,131 @@ def test_refusals(argv: list[str], words: str) -> None:
     assert done.cluster.submitted == []
 
 
-def test_jobs_have_no_image() -> None:
-    """Neither a script nor a shell of salloc runs in one."""
-    words = "error: --container-image is an option of srun: give it to each srun in the job\n"
-    script = "#!/bin/sh\n#SBATCH --container-image=a\ntrue\n"
-    ran = sbatch(stdin=script.encode())
-    assert (ran.err, ran.code != 0) == (f"sbatch: {words}", True)
-    ran = sbatch("--container-image=a", "--wrap=true")
-    assert (ran.err, ran.code != 0) == (f"sbatch: {words}", True)
-    done = launch("salloc", "--container-image=a", "true")
-    assert (done.err, done.code != 0) == (f"salloc: {words}", True)
+JOBS = [
+    ("sbatch", ["--wrap=true"]),
+    ("salloc", ["true"]),
+]
+
+
+def job(name: str, *argv: str, launcher: str = LAUNCHER, stdin: bytes = b"") -> Ran | Launched:
+    configured = parse_config({"slurm.conf": f"{SLURM_CONF}\nContainerLauncher={launcher}\n"})
+    if name == "sbatch":
+        return sbatch(*argv, stdin=stdin, cluster=FakeCluster(configured=configured))
+    return launch(name, *argv, cluster=LaunchCluster(configured=configured))
+
+
+@pytest.mark.parametrize(("name", "rest"), JOBS)
+def test_jobs_in_an_image(name: str, rest: list[str]) -> None:
+    """pyxis: sbatch runs the script in it (wiki, Frequently asked questions)."""
+    ran = job(name, *OPTIONS, *rest)
+    assert ran.err == ""
+    spec = ran.cluster.submitted[0].spec
+    assert (spec.container_image, spec.container_mounts, spec.container_workdir) == ASKED
+
+
+def test_an_image_in_a_script() -> None:
+    script = b"#!/bin/sh\n#SBATCH --container-image=a\n#SBATCH --container-mounts=/a:/b\ntrue\n"
+    spec = job("sbatch", stdin=script).cluster.submitted[0].spec
+    assert (spec.container_image, spec.container_mounts) == ("a", "/a:/b")
+    # The command line counts before the script; mounts come together.
+    ran = job("sbatch", "--container-image=b", "--container-mounts=/c:/d", stdin=script)
+    spec = ran.cluster.submitted[0].spec
+    assert (spec.container_image, spec.container_mounts) == ("b", "/a:/b,/c:/d")
+
+
+@pytest.mark.parametrize(("name", "rest"), JOBS)
+def test_jobs_that_are_refused(name: str, rest: list[str]) -> None:
+    ran = job(name, "--container-image=a", *rest, launcher="")
+    assert (ran.err, ran.code) == (NOT_SET_UP.replace("srun", name), 1)
+    ran = job(name, "--container-mounts=/a:/b", *rest)
+    needs = f"{name}: error: --container-mounts needs --container-image\n"
+    assert (ran.err, ran.code, ran.cluster.submitted) == (needs, 1, [])
+
+
+def test_the_image_of_srun_is_not_that_of_its_job() -> None:
+    """Another step that comes into the job has asked for none."""
+    assert srun(*OPTIONS, "prog").cluster.submitted[0].spec.container_image == ""
+
+
+def test_mounts_of_one_component_are_not_those_of_another() -> None:
+    image = "--container-image=a"
+    done = srun(image, "--container-mounts=/a:/b", "x", ":", "--container-mounts=/c:/d", "y")
+    step = done.interactive.step
+    assert step is not None
+    assert [part.container_mounts for part in step.parts] == ["/a:/b", "/a:/b,/c:/d"]
+
+
+# ---- steps of a job in an image ----------------------------------------------------------------
+
+
+def steps_of(world: World) -> JobSteps:
+    (found,) = world.leader.steps.jobs.values()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "has"),
+    [
+        ({}, ("lab", "/a:/b", "/w")),
+        ({"container_image": "own"}, ("own", "", "")),
+        ({"container_mounts": "/c:/d"}, ("lab", "/c:/d", "/w")),
+        ({"container_workdir": "/x"}, ("lab", "/a:/b", "/x")),
+    ],
+)
+def test_a_step_has_the_image_of_its_job_or_its_own(
+    asked: dict[str, str], has: tuple[str, str, str]
+) -> None:
+    world = World(
+        1, container_image="lab", container_mounts="/a:/b", container_workdir="/w", extra=SETTING
+    )
+    world.run()
+    # Of salloc's shell (use_interactive_step) as of any other.
+    for number, origin in enumerate(("", "salloc"), 1):
+        world.create(number, ntasks=1, origin=origin, overlap=True, **asked)
+        assert isinstance(world.answer, Taken)
+        lead = steps_of(world).leads[world.answer.step]
+        assert of_image(lead.record.spec) == has
+
+
+def test_a_copy_of_a_file_is_made_on_the_node_itself() -> None:
+    world = World(1, container_image="lab", extra=SETTING)
+    world.run()
+    world.create(1, ntasks=1, origin="sbcast")
+    lead = steps_of(world).leads[world.answer.step]
+    assert of_image(lead.record.spec) == ("", "", "")
+
+
+def test_mounts_in_a_job_without_an_image() -> None:
+    """srun leaves it to the node, which knows of the job."""
+    step = srun("--container-mounts=/a:/b", "prog", env={"SLURM_JOB_ID": "17"})
+    assert of_image(step.created.spec) == ("", "/a:/b", "")
+    world = World(1, extra=SETTING)
+    world.run()
+    world.create(1, ntasks=1, container_mounts="/a:/b")
+    assert world.answer.message == "error: --container-mounts needs --container-image"
 
 
 # ---- on the node -------------------------------------------------------------------------------
 
-SETUP = config(f"ContainerLauncher={LAUNCHER}")
+SETUP = config(SETTING)
 
 
 def test_the_launcher_in_place_of_the_program() -> None:
-    spec = StepSpec(1, container_image="my image;reboot")
-    assert containers.entered(spec, SETUP, ["prog", "$(x)", "a b", ""]) == [
+    image = Image("my image;reboot")
+    assert containers.entered(image, SETUP, ["prog", "$(x)", "a b", ""]) == [
         *(LAUNCHER, "my image;reboot", "--", "prog", "$(x)", "a b", "")
     ]
-    assert containers.entered(StepSpec(1), SETUP, ["prog"]) == ["prog"]
+    assert containers.entered(Image(), SETUP, ["prog"]) == ["prog"]
     with pytest.raises(LaunchError, match="ContainerLauncher is not set"):
-        containers.entered(spec, config(), ["prog"])
+        containers.entered(image, config(), ["prog"])
+
+
+def test_the_script_of_a_job_lies_in_the_image_too() -> None:
+    spec = JobSpec(container_image="i", container_mounts="/a:/b", container_workdir="/w")
+    script = "/var/spool/job00007/slurm_script"
+    assert containers.of_script(spec, script) == Image("i", f"/a:/b,{script}:{script}", "/w")
+    assert containers.of_script(JobSpec(container_image="i"), script).mounts == f"{script}:{script}"
+    assert containers.of_script(JobSpec(), script) == Image()
 
 
 def test_long_lists_of_mounts() -> None:
@@ -145,11 +250,11 @@ def test_what_is_said_of_it() -> None:
         *(b"SLURM_CONTAINER_IMAGE", b"SLURM_CONTAINER_MOUNTS", b"SLURM_CONTAINER_WORKDIR"),
     }
     variables = {b"A": b"b", **dict.fromkeys(around, b"old")}
-    containers.say(StepSpec(1, container_image="i", container_workdir="/w\udcff"), variables)
+    containers.say(Image("i", workdir="/w\udcff"), variables)
     assert variables == {
         b"A": b"b",
         b"SLURM_CONTAINER_IMAGE": b"i",
         b"SLURM_CONTAINER_WORKDIR": b"/w\xff",
     }
-    containers.say(StepSpec(1), variables)
+    containers.say(Image(), variables)
     assert variables == {b"A": b"b"}

@@ -10,7 +10,8 @@ from gsched.model import Gpu, NodeAlloc, Step, StepNode
 from gsched.model.step import NO_TASK, Callback, StepSpec
 from gsched.wire.steps import LaunchStep
 from slurmd_compat import binding
-from slurmd_compat.launcher import Grant, LaunchError
+from slurmd_compat.failure import LaunchError
+from slurmd_compat.launcher import Grant
 from slurmd_compat.tasks import Order, process_mapping, step_order
 
 CONFIG = config()
