@@ -59,7 +59,7 @@ def bill(
     if last <= first:
         raise click.ClickException("--end must be later than --start")
     try:
-        where = path or Path(reader.config().path).parent / FILE
+        where = path or Path(reader.settings().path).parent / FILE
         prices = read_prices(where.read_text(encoding="utf-8"))
         only = {"accounts": list(accounts)} if accounts else {}
         found = reader.report(ReportQuery("bill", first, last, only))

@@ -65,7 +65,13 @@ class Reader(Protocol):
 
     def new_request_id(self) -> bytes: ...
 
-    def config(self) -> Config: ...
+    def config(self) -> Config:
+        """slurm.conf as it is now, and what was changed of partitions at run time."""
+        ...
+
+    def settings(self) -> Config:
+        """slurm.conf alone: asks nobody."""
+        ...
 
     def now(self) -> float: ...
 
@@ -202,6 +208,9 @@ class LazyReader:
 
     def config(self) -> Config:
         return self._open().config()
+
+    def settings(self) -> Config:
+        return self._open().settings()
 
     def now(self) -> float:
         import time

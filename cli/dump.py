@@ -277,13 +277,13 @@ def _meta(name: str, argv: Sequence[str], reader: Reader) -> dict[str, object]:
     try:
         cluster = reader.status().cluster_name
     except ControllerDown:
-        cluster = reader.config().cluster_name
+        cluster = reader.settings().cluster_name
     return {
         "plugin": {
             "type": "",
             "name": "",
             "data_parser": f"data_parser/{DATA_PARSER}",
-            "accounting_storage": reader.config().accounting_storage_type,
+            "accounting_storage": reader.settings().accounting_storage_type,
         },
         "client": {
             "source": "",

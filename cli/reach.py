@@ -91,7 +91,7 @@ def ask(
 
     behalf = process.mover.behalf if process.mover else None
 
-    config = reader.config()
+    config = reader.settings()
     payload = encode(question)
     for path in _sockets(config, env, job_id, reader):
         try:

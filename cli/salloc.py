@@ -91,7 +91,7 @@ def _run(
         in_image(part, reader)
     if first.verbose:
         tell(NAME, first, [item for part in said for item in part], streams)
-    specs = _job_specs(parts, argv, env, cwd, streams, process, command, reader.config())
+    specs = _job_specs(parts, argv, env, cwd, streams, process, command, reader.settings())
     return _allocate(specs, first, command, env, cwd, streams, reader, process)
 
 
@@ -159,7 +159,7 @@ def _allocate(
     mover = process.mover
     assert mover is not None
     user, group = identity(options, process, reader)
-    config = reader.config()
+    config = reader.settings()
     where = reach.callback(config, mover)
     script = encode(Interactive(where, no_shell=options.no_shell))
     variables = environ.packed(env)

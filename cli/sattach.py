@@ -126,7 +126,7 @@ def _attach(
         reader.new_request_id(),
         job,
         step,
-        reach.callback(reader.config(), mover),
+        reach.callback(reader.settings(), mover),
         task=filters.get("output-filter", -1),
         stdin=not layout,
         layout_only=layout,

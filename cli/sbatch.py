@@ -211,7 +211,7 @@ def _request(
     """The message to the controller: the specs and what only this process knows."""
     from gsched.wire.messages import SubmitJob
 
-    rlimits = environ.propagated(options.propagate, process.soft_limit, reader.config())
+    rlimits = environ.propagated(options.propagate, process.soft_limit, reader.settings())
     folder = posixpath.normpath(posixpath.join(cwd, options.chdir)) if options.chdir else cwd
     specs = [one.spec for one in finished]
     for spec in specs:

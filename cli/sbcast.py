@@ -198,7 +198,7 @@ def _broadcast(
     question = CreateStep(
         reader.new_request_id(),
         spec,
-        reach.callback(reader.config(), mover),
+        reach.callback(reader.settings(), mover),
         environ.packed({name: env[name] for name in ("PATH", "TMPDIR") if name in env}),
     )
     try:

@@ -129,7 +129,7 @@ def _topology(what: str | None, env: Mapping[str, str], reader: Reader, streams:
 
 
 def _licenses(what: str | None, reader: Reader, streams: Streams, one_line: bool) -> int:
-    totals = reader.config().licenses
+    totals = reader.settings().licenses
     if not totals:
         streams.stdout.write("No licenses configured in Slurm.\n")
         return 0

@@ -213,7 +213,7 @@ def _ranks(wanted: Wanted, reader: Reader, cluster: str) -> list[Rank]:
     if wanted.weights:
         return []
     rows = asking(lambda: reader.policy(PolicyQuery(used=True)), ASKING)
-    config = reader.config()
+    config = reader.settings()
     fair = rows.fair.factors if rows.fair is not None else {}
     factors = Multifactor(config, Book(rows.records), multifactor.lineup(config))
     at = rows.fair.at if rows.fair is not None else reader.now()

@@ -123,7 +123,7 @@ def _broadcast(asked: _Asked, job: int, one: _Run) -> _Asked:
         return asked
     folder = _folder(options, one)
     target = bcast.copied_to(
-        asked.command[0], options.bcast or "", job, folder, one.cwd, one.env, one.reader.config()
+        asked.command[0], options.bcast or "", job, folder, one.cwd, one.env, one.reader.settings()
     )
     return asked._replace(command=[target, *asked.command[1:]])
 
@@ -245,7 +245,7 @@ def _variables(asked: _Asked, one: _Run) -> bytes:
     exports = {options.export for options in asked.components}
     env = dict(environ.chosen(one.env, exports.pop()) if len(exports) == 1 else one.env)
     if asked.options.pty and one.process.mover is not None:
-        ports = one.reader.config().raw.get("srunportrange", "")
+        ports = one.reader.settings().raw.get("srunportrange", "")
         env["SLURM_PTY_PORT"] = str(one.process.mover.listening(ports)[0])
         rows, columns = one.process.window
         if rows and columns:
@@ -268,7 +268,7 @@ def _one_spec(
     warnings: list[str] = []
     folder = _folder(options, one)
     if options.gres is not None:
-        known_gres(options.gres, one.reader.config().gres_types)
+        known_gres(options.gres, one.reader.settings().gres_types)
     spec = step_spec(options, command, folder, umask_of(one.env, one.process.umask), warnings)
     if not options.quiet:
         for warning in warnings:
@@ -277,7 +277,7 @@ def _one_spec(
         # Arguments of the command line come after those of the file.
         spec.multi_prog = _programs(command[0], one)
     spec.rlimits = environ.propagated(
-        options.propagate, one.process.soft_limit, one.reader.config()
+        options.propagate, one.process.soft_limit, one.reader.settings()
     )
     spec.client_host = one.process.host
     spec.submit_line = " ".join((NAME, *one.argv))
@@ -329,7 +329,7 @@ def _plan(
     plan.flag("unbuffered", options.unbuffered)
     plan.flag("pty", options.pty)
     plan.flag("quiet", options.quiet)
-    config = one.reader.config()
+    config = one.reader.settings()
     for key, said in (("prolog", options.prolog), ("epilog", options.epilog)):
         program = said or config.raw.get(f"srun{key}", "")
         if program and program.lower() != "none":
@@ -350,7 +350,7 @@ def _inside(asked: _Asked, job: int, one: _Run) -> int:
     question = CreateStep(
         one.reader.new_request_id(),
         spec,
-        reach.callback(one.reader.config(), mover),
+        reach.callback(one.reader.settings(), mover),
         variables,
     )
     # --uid of root: it is that user who must be allowed to. Nothing new is loaded from here on: the
@@ -402,7 +402,7 @@ def _outside(asked: _Asked, one: _Run) -> int:
     user, group = identity(options, one.process, one.reader)
     variables = _variables(asked, one)
     step, where = _spec(asked, one, specs[0].shape.ntasks)
-    callback = reach.callback(one.reader.config(), mover)
+    callback = reach.callback(one.reader.settings(), mover)
     script = encode(Interactive(callback, step if options.bcast is None else None))
     request = SubmitJob(specs[0], script, variables, user, group, specs[1:])
     if options.test_only:
@@ -482,7 +482,9 @@ def _job_specs(asked: _Asked, one: _Run) -> list[JobSpec]:
             spec.name = posixpath.basename(asked.command[0])
         spec.interactive = NAME if options.bcast is None else "salloc"
         spec.immediate = options.immediate
-        complete(spec, options, one.argv, one.cwd, one.env, one.process, NAME, one.reader.config())
+        complete(
+            spec, options, one.argv, one.cwd, one.env, one.process, NAME, one.reader.settings()
+        )
         spec.command = command[0]
         spec.args = tuple(command[1:])
         # The step has its own files.

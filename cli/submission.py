@@ -98,7 +98,7 @@ def in_image(options: Options, reader: Reader, *, of_job: bool = False) -> None:
             if value and not of_job:
                 raise Refusal(f"--container-{word} needs --container-image")
         return
-    if not reader.config().container_launcher:
+    if not reader.settings().container_launcher:
         raise Refusal("containers are not set up on this cluster: ContainerLauncher is not set")
 
 

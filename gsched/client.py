@@ -206,9 +206,17 @@ class Client:
                 if failures > 20 or isinstance(error, TimeoutError):
                     raise ControllerDown(str(error)) from None
                 time.sleep(min(0.02 * failures, 0.2))
-        found = [replies[i] for i in ids]
+        return self._saw([replies[i] for i in ids])
+
+    def _saw(self, found: list[Reply]) -> list[Reply]:
+        """Reads that follow see what these writes did."""
         self._seen = max(self._seen, *(r.version for r in found if isinstance(r, Done)), 0)
         return found
+
+    def settings(self) -> Config:
+        """slurm.conf as it is now, without what was changed of partitions at run time: asks nobody.
+        Raises ConfigError."""
+        return self._files()
 
     def config(self) -> Config:
         """The cluster's configuration: slurm.conf as it is now, and what was changed of partitions

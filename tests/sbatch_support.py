@@ -114,6 +114,9 @@ class FakeCluster:
     def config(self) -> Config:
         return self.configured
 
+    def settings(self) -> Config:
+        return self.config()
+
     def now(self) -> float:
         return self.time
 

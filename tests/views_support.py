@@ -112,6 +112,9 @@ class FakeReader:
     def config(self) -> object:
         return self.conf
 
+    def settings(self) -> object:
+        return self.config()
+
     def now(self) -> float:
         return self.clock
 

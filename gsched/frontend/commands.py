@@ -15,19 +15,23 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, cast
 
 from gsched.client import Client
 from gsched.config import Config, load_config
 from gsched.config.bundle import FILES
 from gsched.config.lexer import INCLUDE
+from gsched.frontend.direct import Direct
+from gsched.frontend.limits import Limits
 from gsched.frontend.names import Names
 from gsched.frontend.substitutes import HELD_S, tell
+from gsched.frontend.upstream import Upstream
 from gsched.wire.commandline import CommandLine, Conversation
 from gsched.wire.framing import frame
 from gsched.wire.identity import Credentials, stream_peer
-from gsched.wire.messages import BadMessage, OnBehalf, encode
+from gsched.wire.messages import BadMessage, OnBehalf, Reply, Write, encode
+from gsched.wire.paths import control_socket
 from gsched_cli.command import NAMES, SUBMITTING
 from gsched_cli.common import OwnProcess, Run, Streams, error
 from gsched_cli.kept import Kept
@@ -77,10 +81,22 @@ class _Known:
 class _Asker(Client):
     """The reader of one command: asks on behalf of the client."""
 
-    def __init__(self, path: str, known: _Known, who: Credentials, base: bytes) -> None:
+    def __init__(
+        self, path: str, known: _Known, who: Credentials, base: bytes, direct: Direct | None
+    ) -> None:
         super().__init__(path, request_base=base)
         self._known = known
         self._who = who
+        self._direct = direct
+
+    def call_many(
+        self, writes: Iterable[Write], request_ids: Iterable[bytes] | None = None
+    ) -> list[Reply]:
+        todo = list(writes)
+        if self._direct is None:
+            return super().call_many(todo, request_ids)
+        ids = [os.urandom(16) for _ in todo] if request_ids is None else list(request_ids)
+        return self._saw(self._direct.carry_out(list(zip(ids, todo, strict=True)), self._who))
 
     def _files(self) -> Config:
         return self._known.config()
@@ -269,8 +285,11 @@ class _Run:
 class Commands:
     """Takes connections of one listening socket, one after another."""
 
-    def __init__(self, listener: socket.socket, conf: str, frontend: str) -> None:
-        """`frontend` is the socket of the typed workers."""
+    def __init__(
+        self, listener: socket.socket, conf: str, frontend: str, *, local: bool = False
+    ) -> None:
+        """`frontend` is the socket of the typed workers; `local`: the controller is on this host,
+        writes go straight to it."""
         self._listener = listener
         self._known = _Known(conf)
         self._frontend = frontend
@@ -278,6 +297,15 @@ class Commands:
         self._kept: Kept[QueueLines] = Kept()
         self._run = {name: self._loaded(name) for name in NAMES}
         self._zone = os.environ.get("TZ")
+        self._direct = self._link() if local else None
+
+    def _link(self) -> Direct | None:
+        config = self._known.config()
+        if "python" in config.job_submit_plugins:
+            # The typed workers have the site's own filter.
+            return None
+        upstream = Upstream(control_socket(config.run_dir))
+        return Direct(upstream, Limits.from_parameters(config.slurmctld_parameters), self._names)
 
     @staticmethod
     def _loaded(name: str) -> Run:
@@ -306,7 +334,7 @@ class Commands:
             return
         self._in_zone(line.env.get("TZ"))
         base = line.request_id.hex().encode()
-        reader = _Asker(self._frontend, self._known, who, base)
+        reader = _Asker(self._frontend, self._known, who, base, self._direct)
         with reader:
             one = _Run(talk, line, reader, self._names, who, self._kept)
             try:
@@ -358,12 +386,12 @@ class _Held:
 
 
 def main(argv: list[str]) -> None:
-    """A worker process: `CONF FRONTEND LISTEN_FD LIFE_FD WORDS_FD`, started by the frontend's
-    parent. WORDS_FD: see gsched.frontend.substitutes."""
+    """A worker process: `CONF FRONTEND LISTEN_FD LIFE_FD WORDS_FD WHERE`, started by the frontend's
+    parent. WORDS_FD: see gsched.frontend.substitutes; WHERE: "local" on the controller's host."""
     conf, frontend, listen_fd, life_fd = argv[0], argv[1], int(argv[2]), int(argv[3])
     listener = socket.socket(fileno=listen_fd)
     listener.setblocking(False)
-    commands = Commands(listener, conf, frontend)
+    commands = Commands(listener, conf, frontend, local=argv[5] == "local")
     asked: list[int] = []
     wake, wake_end = os.pipe()
     os.set_blocking(wake, False)

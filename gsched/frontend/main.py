@@ -214,7 +214,7 @@ class Parent:
             [
                 *(sys.executable, "-P", "-m", kind.module),
                 *(self._conf, self._path, str(listen), str(self._life)),
-                str(self._words_end),
+                *(str(self._words_end), "local" if self._gate else "remote"),
             ],
             pass_fds=(listen, self._life, self._words_end),
             stdin=subprocess.DEVNULL,

@@ -7,6 +7,12 @@ import grp
 import os
 import pwd
 import time
+from typing import TYPE_CHECKING
+
+from gsched.wire.messages import Call, ExplainJob, SubmitJob, UpdateJob
+
+if TYPE_CHECKING:
+    from gsched.wire.identity import Credentials
 
 #: Seconds for which an answer of the name service is believed.
 FRESH_S = 300.0
@@ -46,6 +52,15 @@ class Names:
             self._known.clear()
         self._known[uid, gid] = (now, user, group)
         return user, group
+
+    def put_into(self, call: Call, who: Credentials) -> None:
+        """Says in a write who asks, and in which groups the user is where it may matter."""
+        user, group = self.of(who.uid, who.gid)
+        if isinstance(call.write, SubmitJob):
+            call.write.user, call.write.group = user, group
+        may_need = isinstance(call.write, SubmitJob | UpdateJob | ExplainJob)
+        call.user = user
+        call.groups = self.groups(who.uid, who.gid) if may_need else []
 
     def groups(self, uid: int, gid: int) -> list[str]:
         """Names of all groups that the user is in, at most MOST_GROUPS."""

@@ -13,6 +13,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from gsched.frontend.reader import CONNECT_FAILURE
 from gsched.wire.messages import (
+    MAX_FRAME,
     BadMessage,
     Call,
     Done,
@@ -107,7 +108,12 @@ class Upstream:
             known.deliver.append(deliver)
             return
         call.request_id, call.uid, call.gid, call.pid = bound, uid, gid, pid
-        self._pending[bound] = Pending(encode(call), uid, request_id, [deliver], now)
+        frame = encode(call)
+        if len(frame) > MAX_FRAME:
+            text = f"the request has {len(frame)} bytes, at most {MAX_FRAME} are taken"
+            deliver(Refused(request_id, text))
+            return
+        self._pending[bound] = Pending(frame, uid, request_id, [deliver], now)
         self._unsent.append(bound)
 
     def __len__(self) -> int:

@@ -24,17 +24,16 @@ from gsched.store import StoreError
 from gsched.wire.framing import Unframer, frame
 from gsched.wire.identity import Credentials, stream_peer
 from gsched.wire.messages import (
+    TOO_OFTEN,
     AcctQuery,
     BadMessage,
     Call,
-    ExplainJob,
     OnBehalf,
     Read,
     Refused,
     Reply,
     SubmitJob,
     ToFrontend,
-    UpdateJob,
     decode,
     encode,
 )
@@ -356,7 +355,7 @@ class Worker:
             self._on_behalf(connection, request)
         elif not self._accounts.take_token(connection.user, self._now):
             request_id = request.request_id if isinstance(request, Call) else b""
-            refusal = Refused(request_id, "Rate limit exceeded, please retry", temporary=True)
+            refusal = Refused(request_id, TOO_OFTEN, temporary=True)
             self._send(connection, encode(refusal))
         elif isinstance(request, Call):
             self._forward(connection, request, len(payload))
@@ -392,11 +391,7 @@ class Worker:
             return
 
         write = call.write
-        if isinstance(write, SubmitJob):
-            write.user, write.group = self._names.of(who.uid, who.gid)
-        may_need = isinstance(write, SubmitJob | UpdateJob | ExplainJob)
-        call.user = self._names.of(who.uid, who.gid)[0]
-        call.groups = self._names.groups(who.uid, who.gid) if may_need else []
+        self._names.put_into(call, who)
 
         def deliver(reply: Reply) -> None:
             connection.open -= 1

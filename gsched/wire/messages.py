@@ -451,6 +451,10 @@ Write = (
 )
 
 
+#: to a user who asks more often than the site allows (Slurm's rl_enable)
+TOO_OFTEN = "Rate limit exceeded, please retry"
+
+
 class Call(_Msg):
     """A write on its way to the controller. `uid`, `gid`, `pid` are put in by the frontend from
     the kernel's word; from any other peer they are ignored."""

@@ -149,6 +149,9 @@ class _Reader:
     def config(self) -> Config:
         return self._world.config
 
+    def settings(self) -> Config:
+        return self.config()
+
     def now(self) -> float:
         return self._world.now
 
