@@ -104,21 +104,26 @@ class Files(Protocol):
         ...
 
 
+def _packed(path: str) -> bytes:
+    """A file's name: what `_utf8` has made a text of."""
+    return path.encode("utf-8", "surrogateescape")
+
+
 class OwnFiles:
     """Files of the process that this is."""
 
     def read(self, path: str, most: int) -> bytes:
-        with open(path, "rb") as file:
+        with open(_packed(path), "rb") as file:
             return file.read(most)
 
     def kind(self, path: str) -> str:
         import stat
 
         try:
-            mode = os.stat(path).st_mode
+            mode = os.stat(_packed(path)).st_mode
         except (OSError, ValueError):
             # A link that leads nowhere is something, too.
-            return "o" if os.path.lexists(path) else "-"
+            return "o" if os.path.lexists(_packed(path)) else "-"
         return "f" if stat.S_ISREG(mode) else "d" if stat.S_ISDIR(mode) else "o"
 
     def own(self) -> None:
@@ -242,6 +247,9 @@ def guarded(name: str, run: Run, argv: Sequence[str], env: Mapping[str, str]) ->
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+    if sys.getfilesystemencoding() != "utf-8":
+        argv = [_utf8(os.fsencode(word)) for word in argv]
+        env = {_utf8(os.fsencode(name)): _utf8(os.fsencode(text)) for name, text in env.items()}
     # From the thin client, for this process alone: what it starts must not inherit it.
     base = os.environ.pop("GSCHED_REQUEST_ID", "").encode("ascii", "replace")
     streams = Streams(_or_null(sys.stdin, 0), _or_null(sys.stdout, 1), _or_null(sys.stderr, 2))
@@ -265,10 +273,15 @@ def guarded(name: str, run: Run, argv: Sequence[str], env: Mapping[str, str]) ->
     return code
 
 
+def _utf8(word: bytes) -> str:
+    """As the thin client's request has it, whatever the locale is."""
+    return word.decode("utf-8", "surrogateescape")
+
+
 def _cwd(env: Mapping[str, str]) -> str:
     """The working directory, without symbolic links: as Slurm records it."""
     try:
-        return os.getcwd()
+        return _utf8(os.getcwdb())
     except FileNotFoundError:
         # Deleted under us: commands that do not need it must work all the same.
         return env.get("PWD") or "/"

@@ -8,6 +8,7 @@ import msgspec
 
 from gsched.model.job import Job
 from gsched.model.node import Verdict
+from gsched.rawtext import unpack
 from gsched.wire.changes import JobChanges, JobDelta
 from gsched.wire.messages import JobQuery
 from gsched_cli.common import Reader
@@ -87,7 +88,7 @@ def _fill(lines: QueueLines, delta: JobDelta, now: float) -> None:
     lines.expect_also(delta.not_before or {})
     verdicts = delta.verdicts
     for record in delta.jobs:
-        job = _job.decode(record)
+        job = unpack(record, _job)
         job.priority = delta.priorities.get(job.id, job.priority)
         packed = verdicts.get(job.id)
         lines.put(job, None if packed is None else _verdict.decode(packed), now)
@@ -101,7 +102,7 @@ def _update(reader: Reader, lines: QueueLines, delta: JobDelta, now: float) -> N
     told: dict[int, Verdict | None] = dict.fromkeys(delta.silent)
     told |= {job_id: _verdict.decode(packed) for job_id, packed in delta.verdicts.items()}
     for record in delta.jobs:
-        job = _job.decode(record)
+        job = unpack(record, _job)
         job.priority = delta.priorities.get(job.id, job.priority)
         lines.put(job, told.pop(job.id, None), now)
         again.discard(job.id)

@@ -86,8 +86,9 @@ def ask(
 ) -> Answer:
     """The agent's answer. NotTaken with `unknown` where nobody holds such a job. Raises
     ControllerDown, OSError."""
-    from gsched.wire.messages import AskAgent, Done, decode, encode
+    from gsched.wire.messages import AskAgent, Done
     from gsched.wire.steps import FromAgent, NotTaken
+    from gsched.wire.usertext import decode, encode
 
     behalf = process.mover.behalf if process.mover else None
 
@@ -119,9 +120,10 @@ def ask(
 def _told(path: str, payload: bytes, behalf: tuple[int, int, int] | None) -> Answer:
     """One agent's answer. Raises OSError."""
     from gsched.wire.framing import ConnectionClosed, frame, recv_frame
-    from gsched.wire.messages import BadMessage, decode, encode
+    from gsched.wire.messages import BadMessage
     from gsched.wire.paths import reachable
     from gsched.wire.steps import Behalf, FromAgent
+    from gsched.wire.usertext import decode, encode
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(PATIENCE_S)

@@ -362,7 +362,9 @@ def _dump(session: _Session, words: list[str]) -> int:
         session.say(f" No filename given, using {path}.\n")
     lines = list(sacctmgr_file.dump(state.book, state.cluster))
     try:
-        with open(os.path.join(session.cwd, path), "w", encoding="utf-8") as file:
+        with open(
+            os.path.join(session.cwd, path), "w", encoding="utf-8", errors="surrogateescape"
+        ) as file:
             file.write(sacctmgr_file.HEAD)
             file.writelines(f"{line}\n" for line in lines)
     except OSError as problem:

@@ -153,8 +153,9 @@ def _allocate(
     process: Process,
 ) -> int:
     from gsched.client import ControllerDown
-    from gsched.wire.messages import Refused, SubmitJob, encode
+    from gsched.wire.messages import Refused, SubmitJob
     from gsched.wire.steps import Interactive
+    from gsched.wire.usertext import encode
 
     mover = process.mover
     assert mover is not None

@@ -392,8 +392,9 @@ def _not_taken(answer: NotTaken, job: int, one: _Run) -> int:
 def _outside(asked: _Asked, one: _Run) -> int:
     """A job for this step alone."""
     from gsched.client import ControllerDown
-    from gsched.wire.messages import Refused, SubmitJob, encode
+    from gsched.wire.messages import Refused, SubmitJob
     from gsched.wire.steps import Interactive
+    from gsched.wire.usertext import encode
 
     options = asked.options
     specs = _job_specs(asked, one)

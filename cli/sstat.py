@@ -192,8 +192,9 @@ def _asked(
 ) -> list[StepUse] | None:
     """What the agent that leads the job says; None where that was an error, which is told."""
     from gsched.client import ControllerDown
-    from gsched.wire.messages import AskAgent, BadMessage, Done, decode, encode
+    from gsched.wire.messages import AskAgent, BadMessage, Done
     from gsched.wire.steps import FromAgent, StatSteps, Usages
+    from gsched.wire.usertext import decode, encode
 
     leader = job.het_job_id or job.id
     try:

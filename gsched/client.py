@@ -13,10 +13,11 @@ import socket
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
+from gsched import rawtext
 from gsched.wire.changes import JobChanges, JobDelta
 from gsched.wire.framing import ConnectionClosed, frame, recv_frame
 from gsched.wire.messages import (
@@ -43,11 +44,11 @@ from gsched.wire.messages import (
     StepQuery,
     StepRows,
     Write,
-    encode,
 )
 from gsched.wire.paths import reachable
 from gsched.wire.policy import PolicyQuery, PolicyRows
 from gsched.wire.report import ReportQuery, ReportRows
+from gsched.wire.usertext import encode
 
 if TYPE_CHECKING:
     from gsched.config import Config
@@ -316,7 +317,7 @@ class Client:
 
     def _receive(self, sock: socket.socket) -> FromFrontend:
         try:
-            return _answers.decode(recv_frame(sock))
+            return _unpacked(recv_frame(sock))
         except (msgspec.DecodeError, BadMessage) as error:
             raise ConnectionClosed(f"the frontend's answer cannot be read: {error}") from None
 
@@ -354,6 +355,14 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _unpacked(data: bytes) -> FromFrontend:
+    """An answer, with texts as commands have them. Packed records in it stay as they are."""
+    found = _answers.decode(data)
+    if rawtext.marked(data) and not isinstance(found, JobDelta):
+        return cast(FromFrontend, rawtext.unpack(data, _answers))
+    return found
 
 
 def _run_dir(slurm_conf: str) -> str:

@@ -13,6 +13,7 @@ from gsched import topology
 from gsched.config import Config
 from gsched.hostlist import compress
 from gsched.model import Job, NodeAlloc, Shape
+from gsched.rawtext import to_bytes
 
 #: a job without a limit "ends" after a year, as in Slurm
 YEAR_S = 365 * 86400
@@ -154,11 +155,11 @@ def exported(
                 result[name] = value
     for item in items:
         name_text, equals, value_text = item.partition("=")
-        name = name_text.encode(errors="surrogateescape")
+        name = to_bytes(name_text)
         if equals:
             # With ALL, what the submitter's environment has goes before what the list says.
             if not (everything and name in submitted):
-                result[name] = value_text.encode(errors="surrogateescape")
+                result[name] = to_bytes(value_text)
         elif name in submitted:
             result[name] = submitted[name]
     return result
@@ -410,7 +411,7 @@ def batch_environment(
         # What the submitter had set goes before what the login says.
         result = {**login, **result}
     result.setdefault(b"TMPDIR", b"/tmp")
-    result.setdefault(b"SLURM_SUBMIT_DIR", job.spec.work_dir.encode(errors="surrogateescape"))
+    result.setdefault(b"SLURM_SUBMIT_DIR", to_bytes(job.spec.work_dir))
     result.setdefault(b"SLURM_SUBMIT_HOST", job.spec.alloc_node.encode())
     result.setdefault(b"SLURM_PRIO_PROCESS", b"0")
     own = job_variables(job, index, config, now)
@@ -421,5 +422,5 @@ def batch_environment(
     if gpus:
         own.update(gpus)
     for name, value in own.items():
-        result[name.encode()] = value.encode(errors="surrogateescape")
+        result[name.encode()] = to_bytes(value)
     return result

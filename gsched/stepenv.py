@@ -25,6 +25,7 @@ from gsched.environment import (
 from gsched.hostlist import compress
 from gsched.model import Job, NodeAlloc, Step
 from gsched.model.step import Callback, StepSpec
+from gsched.rawtext import to_bytes
 from gsched.taskcpus import parse_cpu_bind
 
 #: of a step's GPUs: said anew for each step, and not passed on to one without GPUs
@@ -71,7 +72,7 @@ def step_environment(
             result.pop(old, None)
     inside = b"SLURM_JOB_ID" in source or job.spec.interactive != "srun"
     for name, text in _defaults(job, spec).items():
-        result.setdefault(name.encode(), text.encode(errors="surrogateescape"))
+        result.setdefault(name.encode(), to_bytes(text))
     own = {
         **_of_job(job, config, _parts_of(job, step, components)),
         **_of_options(spec, step, inside),
@@ -81,7 +82,7 @@ def step_environment(
     if _passes_all(spec.export):
         own["SRUN_DEBUG"] = str(3 + spec.verbose - (1 if spec.quiet else 0))
     for name, text in own.items():
-        result[name.encode()] = text.encode(errors="surrogateescape")
+        result[name.encode()] = to_bytes(text)
     if spec.preserve_env:
         result |= {name: source[name] for name in _PRESERVED if name in source}
     tasks = []

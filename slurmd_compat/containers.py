@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gsched.config import Config
 from gsched.model import JobSpec
 from gsched.model.step import StepSpec
+from gsched.rawtext import to_bytes
 from slurmd_compat.failure import LaunchError
 
 
@@ -56,4 +57,4 @@ def say(image: Image, variables: dict[bytes, bytes]) -> None:
     ):
         variables.pop(name, None)
         if image.name and text:
-            variables[name] = text.encode(errors="surrogateescape")
+            variables[name] = to_bytes(text)

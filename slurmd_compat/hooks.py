@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gsched.rawtext import to_bytes
 from slurmd_compat.agent import HookDone, Key
 
 #: seconds for which a login environment is waited for, as Slurm does
@@ -152,7 +153,7 @@ def _spawn(command: Command) -> int:
     return os.posix_spawn(
         command.argv[0],
         command.argv,
-        command.env,
+        {to_bytes(name): to_bytes(value) for name, value in command.env.items()},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, output, flags, 0o600),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gsched.rawtext import to_bytes
 from slurmd_compat.stepd import Status
 
 #: ms between looks at a supervisor that has begun but does not answer yet, and how often
@@ -74,7 +75,7 @@ class Links:
         link = self.held.get(key)
         if link is not None:
             with contextlib.suppress(OSError):
-                link.sock.send(command.encode() + b"\n")
+                link.sock.send(to_bytes(command) + b"\n")
 
     def drop(self, key: Any) -> Link | None:
         """Lets go of a link; its process is reaped when it ends."""

@@ -12,6 +12,7 @@ from gsched.cpuset import format_cpu_list, parse_cpu_list
 from gsched.model import Job, StepNode
 from gsched.model.step import StepSpec
 from gsched.multiprog import multi_prog
+from gsched.rawtext import to_bytes
 from gsched.stepenv import step_environment
 from gsched.taskbind import gpu_bind_of
 from gsched.taskcpus import binds, parse_cpu_bind
@@ -112,9 +113,7 @@ def step_order(
 
 
 def _packed(variables: dict[str, str]) -> dict[bytes, bytes]:
-    return {
-        name.encode(): value.encode(errors="surrogateescape") for name, value in variables.items()
-    }
+    return {name.encode(): to_bytes(value) for name, value in variables.items()}
 
 
 def _appends(spec: StepSpec, config: Config) -> bool:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gsched.config import Config
@@ -17,6 +17,7 @@ from gsched.environment import array_variables, repeats, usable_cpus
 from gsched.hostlist import compress
 from gsched.ledger import HookEnded
 from gsched.model import Job
+from gsched.rawtext import to_bytes
 
 #: programs that may run at once (a thread each, that only waits); the others wait
 WORKERS = 64
@@ -138,11 +139,15 @@ class Hooks:
         self._start()
 
 
+def _packed(env: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {to_bytes(name): to_bytes(value) for name, value in env.items()}
+
+
 def _one(program: str, run: _Run, config: Config) -> str:
     """What went wrong; "" nothing."""
     process = subprocess.Popen(
         [program],
-        env=environment(run.job, config, epilog=run.epilog),
+        env=_packed(environment(run.job, config, epilog=run.epilog)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from gsched.ledger.mail import Mail
+from gsched.rawtext import to_bytes
 
 #: mails that may wait; more are dropped, with a word in the log
 MOST_WAITING = 1000
@@ -66,8 +67,8 @@ class Mailer:
         if "TZ" in os.environ:
             env["TZ"] = os.environ["TZ"]
         done = subprocess.run(
-            [self.program, "-s", mail.subject, mail.recipient],
-            env=env,
+            [self.program, b"-s", to_bytes(mail.subject), to_bytes(mail.recipient)],
+            env={to_bytes(name): to_bytes(value) for name, value in env.items()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

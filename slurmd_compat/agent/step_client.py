@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gsched.model.step import Callback
+from gsched.rawtext import to_bytes
 from slurmd_compat.agent.step_spoken import Client
 from slurmd_compat.agent.step_words import CallClient, HangUp, StepAction, TellClient
 
@@ -43,7 +44,7 @@ class ClientTable:
     def say(self, client: Client, line: str) -> None:
         """A line on its standard error."""
         if client.alive:
-            self._emit(TellClient(client.id, "e", line.encode() + b"\n"))
+            self._emit(TellClient(client.id, "e", to_bytes(line) + b"\n"))
 
     def tell(self, client: Client, letter: str, data: bytes = b"") -> None:
         if client.alive:

@@ -12,6 +12,7 @@ import msgspec
 
 from gsched.hostlist import compress
 from gsched.model.step import StepState
+from gsched.rawtext import to_bytes
 from gsched.stepenv import salloc_environment
 from gsched.wire.messages import BadMessage, decode
 from gsched.wire.steps import Interactive
@@ -114,9 +115,7 @@ class InteractiveJob:
     def _give(self) -> None:
         launch = self.jobs.record.launch
         variables = salloc_environment(launch.job, self._steps.config, launch.components)
-        data = b"\0".join(
-            f"{name}={value}".encode(errors="surrogateescape") for name, value in variables.items()
-        )
+        data = b"\0".join(to_bytes(f"{name}={value}") for name, value in variables.items())
         self._steps.clients.tell(self.client, "A", data)
         self._given = True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gsched.model.step import Callback
+from gsched.rawtext import to_bytes
 from slurmd_compat.agent.step_words import (
     CallClient,
     HangUp,
@@ -87,7 +88,7 @@ class Spoken:
         """A line on every client's standard error, as its program says it."""
         if info and self.record.spec.quiet:
             return
-        line = f"{self.record.spec.program}: {text}\n".encode()
+        line = to_bytes(f"{self.record.spec.program}: {text}\n")
         for client in self.clients:
             if client.alive:
                 self._emit(TellClient(client.id, "e", line))

@@ -14,6 +14,7 @@ from gsched.hostlist import compress
 from gsched.layout import Planned, plan_step
 from gsched.model import Job, NodeAlloc, Phase
 from gsched.model.step import Step, StepSpec
+from gsched.rawtext import to_bytes
 from gsched.wire.messages import encode
 from gsched.wire.steps import (
     AttachStep,
@@ -497,7 +498,7 @@ class Steps:
         if message.layout_only:
             self.clients.call(client)
             for line in layout(lead.step):
-                self.clients.tell(client, "o", f"{line}\n".encode())
+                self.clients.tell(client, "o", to_bytes(f"{line}\n"))
             self.clients.exit(client, 0)
         else:
             lead.attach(client, message.task, message.stdin)

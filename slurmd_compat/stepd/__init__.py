@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gsched.rawtext import to_bytes
+
 
 def program() -> Path:
     """Where the compiled supervisor lies; FileNotFoundError when it was not built."""
@@ -23,14 +25,14 @@ def program() -> Path:
 def encode_spec(records: Iterable[tuple[str, str | bytes | int]]) -> bytes:
     """The bytes of a spec file from (key, value) records in order.
 
-    Text is encoded as file names are (surrogateescape). ValueError for a NUL in a value or a key
+    Text is what was kept of bytes (gsched/rawtext.py). ValueError for a NUL in a value or a key
     that is not a plain word: such a record would be read as two.
     """
     out = bytearray()
     for key, value in records:
         if not key or not key.replace("_", "").isalnum():
             raise ValueError(f"not a key of a step's spec: {key!r}")
-        data = value if isinstance(value, bytes) else str(value).encode(errors="surrogateescape")
+        data = value if isinstance(value, bytes) else to_bytes(str(value))
         if b"\0" in data:
             raise ValueError(f"a NUL byte in {key} of a step's spec")
         out += key.encode() + b"=" + data + b"\0"

@@ -3,6 +3,7 @@ answered by a warm worker and once by the Python command."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import time
@@ -201,3 +202,43 @@ def test_following_a_step(peer: LocalCluster) -> None:
     out, _ = follower.communicate(timeout=30)
     assert sorted(out.splitlines()) == ["0: task 0", "1: task 1"]
     assert follower.returncode == 0
+
+
+@pytest.mark.parametrize("python", [False, True], ids=["worker", "python"])
+def test_bytes_that_are_no_text(peer: LocalCluster, python: bool) -> None:
+    """A real Slurm hands them on: arguments, environment, directory, names of job and files."""
+    work = os.fsencode(peer.work) + b"/w\xf6rk" + (b"2" if python else b"1")
+    os.mkdir(work)
+    script = work + b"/s.sh"
+    with open(script, "wb") as file:
+        file.write(
+            b'#!/bin/sh\nprintf "%s\\n" "$PWD" "$1" "$FOO" "$SLURM_JOB_NAME"\n'
+            b'srun -J n\xe4me -o step\xfd printf "%s %s\\n" "$1" t\xfc\n'
+            b'squeue -h -j $SLURM_JOB_ID -o "%j %Z"\n'
+        )
+    env = {**{os.fsencode(n): os.fsencode(v) for n, v in peer.env().items()}, b"FOO": b"\xe9"}
+    if python:
+        env[b"GSCHED_PYTHON_CLIENT"] = b"1"
+
+    def run(*argv: bytes) -> bytes:
+        done = subprocess.run(argv, env=env, cwd=work, capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b""), argv
+        return done.stdout
+
+    said = run(b"sbatch", b"-J", b"gr\xf6", b"-o", b"out\xff.%x", b"s.sh", b"arg\xfe")
+    job = peer.ended(int(said.split()[-1]))
+    with open(work + b"/out\xff.gr\xf6", "rb") as file:
+        listed = b"gr\xf6 " + work
+        assert file.read().split(b"\n") == [work, b"arg\xfe", b"\xe9", b"gr\xf6", listed, b""]
+    with open(work + b"/step\xfd", "rb") as file:
+        assert file.read() == b"arg\xfe t\xfc\n"
+    shown = run(b"scontrol", b"show", b"job", b"%d" % job.id)
+    assert b" JobName=gr\xf6\n" in shown
+    assert b"   WorkDir=" + work + b"\n" in shown
+    # Outside of a job; and what the client itself opens.
+    assert run(b"srun", b"-n1", b"printf", b"%s", b"\xff\xfe") == b"\xff\xfe"
+    run(b"srun", b"-o", b"mine\xfd", b"sh", b"-c", b'printf "%s" "$PWD$FOO"')
+    with open(work + b"/mine\xfd", "rb") as file:
+        assert file.read() == work + b"\xe9"
+    words = b'printf "%s" "$FOO"; srun printf "%s" "$0"'
+    assert run(b"salloc", b"-Q", b"-n1", b"sh", b"-c", words, b"\xfc") == b"\xe9\xfc"

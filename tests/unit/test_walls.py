@@ -35,7 +35,17 @@ COMMON = {
         "multiprog",
         "reserve",
     ),
-    *("patterns", "periods", "stepenv", "taskbind", "taskcpus", "taskset", "topology", "tres"),
+    *(
+        "patterns",
+        "periods",
+        "rawtext",
+        "stepenv",
+        "taskbind",
+        "taskcpus",
+        "taskset",
+        "topology",
+        "tres",
+    ),
 }
 
 #: The arrows of the design; what an arrow's end may import, its start may import too (downward).
