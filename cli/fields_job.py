@@ -66,7 +66,9 @@ def accrue_time(view: JobView) -> int:
     if not view.batch and job.start_time and job.start_time <= job.submit_time:
         # It has started in the moment in which it came.
         return 0
-    return 0 if view.reason.startswith("Dependency") else job.eligible_time
+    if view.reason.startswith("Dependency") or not job.accrue_time:
+        return 0
+    return max(job.eligible_time, job.accrue_time)
 
 
 def job_table(env: Mapping[str, str], cluster: str = "") -> Table[JobView]:

@@ -94,6 +94,11 @@ def _licenses(why: Why, cause: Cause, when: When) -> str:
 
 
 def _limit(why: Why, cause: Cause, when: When) -> str:
+    if cause.scope == "share":
+        return (
+            f"{cause.whose} takes jobs of those whose fair share is at least "
+            f"{cause.limit / 1e6:g}: it is {cause.have / 1e6:g} now."
+        )
     what, who = _limited(cause), cause.whose[:1].upper() + cause.whose[1:]
     what = what.removesuffix("s") if cause.limit == 1 else what
     most, wants = f"{cause.limit} {what}", f"it wants {cause.want}"

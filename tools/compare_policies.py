@@ -194,6 +194,10 @@ class Side:
         self.ids = []
         for words in made.cleanup:
             said = self.manage(words)
+            while "Job(s) active" in said and time.monotonic() < end:
+                # slurmdbd hears of their ends later than squeue.
+                time.sleep(POLL_S)
+                said = self.manage(words)
             # What an earlier command took along is gone already.
             if said and "Nothing deleted" not in said:
                 raise Problem(f"{self.name}: sacctmgr {shlex.join(words)}: {said}")

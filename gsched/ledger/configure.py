@@ -178,6 +178,7 @@ def rebuild(led: Ledger, config: Config) -> None:
     led.ranking.forget()
     cluster.rank_by(led.ranking.rank)
     led.limits.forget()
+    led.accrual.stale = True
     cluster.limit(led.limits)
     for name, node in led.nodes.items():
         cluster.node_changed(node)

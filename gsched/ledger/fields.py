@@ -209,7 +209,7 @@ def _priority(edit: Edit, value: str) -> None:
     job = edit.job
     priority = _number("Priority", value, 0, (1 << 32) - 2)
     if priority == 0:
-        hold(job, edit.admin)
+        hold(job, edit.admin, edit.now)
         return
     if job.held:
         raise BadValue(HELD)
@@ -229,12 +229,16 @@ def _site_factor(edit: Edit, value: str) -> None:
     edit.job.site_factor = _number("SiteFactor", value, -2147483645, 2147483645)
 
 
-def hold(job: Job, by_admin: bool) -> None:
-    """Priority 0: a waiting job is kept back, a running one when it is queued again."""
+def hold(job: Job, by_admin: bool, now: float) -> None:
+    """Priority 0: a waiting job is kept back, a running one when it is queued again. What it has
+    waited does not count once it is released, as in Slurm."""
     job.held = Hold.ADMIN if by_admin else Hold.USER
     job.priority = 0
     if job.state == JobState.PENDING:
         job.reason = ""
+        job.accrue_time = -1
+        if job.spec.begin <= now:
+            job.eligible_time = 0
 
 
 # ---- to whom it is charged -----------------------------------------------------------------------

@@ -33,7 +33,7 @@ def hold(
     """A running job goes on; it is held when it is queued again."""
     if job.finished:
         raise BadValue(ALREADY_FINISHED)
-    fields.hold(job, led.is_admin(call.uid))
+    fields.hold(job, led.is_admin(call.uid), now)
     _changed(led, job, out)
 
 
@@ -43,7 +43,7 @@ def uhold(
     """A hold that the owner may take back."""
     if job.finished:
         raise BadValue(ALREADY_FINISHED)
-    fields.hold(job, False)
+    fields.hold(job, False, now)
     _changed(led, job, out)
 
 

@@ -105,7 +105,7 @@ def check(led: Ledger) -> None:
         numbers = [order.n for order, _ in live.unacked]
         _ensure(numbers == sorted(set(numbers)), f"{name}: orders are out of order")
         _ensure(all(live.seen < n <= live.last_order for n in numbers), f"{name}: order numbers")
-    wrong = led.limits.wrong()
+    wrong = led.limits.wrong() or led.accrual.wrong()
     _ensure(not wrong, wrong)
     led.cluster.check()
 

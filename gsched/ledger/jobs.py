@@ -468,6 +468,7 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.cancelled_by = -1
     job.last_report = job.preempt_time = 0
     job.submit_time = int(now)
+    job.accrue_time = -1
     if job.requeue_wait:
         job.spec = msgspec.structs.replace(job.spec, begin=int(now) + job.requeue_wait)
         job.requeue_wait = 0

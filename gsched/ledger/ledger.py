@@ -16,6 +16,7 @@ from gsched.cluster import Cluster
 from gsched.config import Config
 from gsched.ledger import (
     accounts,
+    accrual,
     arrays,
     cancel,
     configure,
@@ -133,6 +134,7 @@ class Ledger:
         self.live: dict[str, NodeLive] = {}
         self.cluster = Cluster(config)
         self.limits = limits.Keeper(self)
+        self.accrual = accrual.Accrual(self)
         self.cluster.limit(self.limits)
         self.cluster.trace_accounts(self.book.lineage)
         #: what goes on being used, and how jobs are ranked
@@ -307,6 +309,7 @@ class Ledger:
             hooks.ended(self, command, now, out)
         elif isinstance(command, Configure):
             configure.reconfigure(self, command.config, now, out)
+        self.accrual.flush(now, out)
         if self.limits.flush():
             out.schedule = True
         self._flush_use(now, out)

@@ -172,6 +172,9 @@ class Keeper:
             return None
         if what in ("jobs", "maxjobs"):
             return Draw(limit.pool, "fixed", 1, limit=value)
+        if what == "threshold":
+            # Nothing is taken: what is "in use" is how much more than the fair share is asked for.
+            return Draw(limit.pool, "fixed", 0, limit=0)
         if what == "wall" or (what == "mins" and not self.safe):
             # Only what is used up keeps a job waiting.
             return Draw(limit.pool, "fixed", 0, limit=value * 60 - 1)
@@ -215,7 +218,7 @@ class Keeper:
         return (mode, *own.values(), sum(gres), max(gres, default=0.0), rest)  # type: ignore
 
     def moves(self, pool: Pool) -> bool:
-        return pool[1] in ("run", "mins", "wall", "kept")
+        return pool[1] in ("run", "mins", "wall", "kept", "threshold")
 
     def word(self, pool: Pool) -> str:
         scope, what, name = pool
@@ -232,6 +235,8 @@ class Keeper:
         scope, what, name = pool
         if what == "kept":
             return self._kept(str(scope[1]), name), None
+        if what == "threshold":
+            return self._short(scope), None
         one = self.tally.of(scope)
         if what in ("jobs", "maxjobs"):
             return one.jobs, None
@@ -247,6 +252,15 @@ class Keeper:
         if name == "node":
             return len(one.nodes), one.nodes
         return one.tres[name], None
+
+    def _short(self, scope: Scope) -> int:
+        """By how much a fair share is below the UsageThreshold of a QOS, in parts of SHARE."""
+        _, assoc_id, name = scope
+        qos = self._led.book.qos.get(name)
+        share = self._led.ranking.fair.get(int(assoc_id))
+        if share is None or qos is None or qos.usage_thres is None:
+            return 0
+        return max(0, round((qos.usage_thres - share) * rules.SHARE))
 
     def _kept(self, lender: str, name: str) -> int:
         """What all jobs hold, and what is kept from those below a lender ("": below none)."""
@@ -292,7 +306,9 @@ class Keeper:
             elif minutes:
                 want = -(-want // 60)
             have = used // 60 if minutes and not draw.fixed else used
-            never = what in EACH or want > limit.value
+            if what == "threshold":
+                want, have = limit.value, limit.value - used
+            never = what in EACH or (what != "threshold" and want > limit.value)
             found.append(Lack(limit, want, have, never))
         return found
 

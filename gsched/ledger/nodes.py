@@ -357,7 +357,7 @@ def _disown(led: Ledger, job: Job | None, mark: tuple[int, int], now: float, out
     if job is not None:
         if job.state == JobState.PENDING:
             # It would run twice.
-            fields.hold(job, True)
+            fields.hold(job, True, now)
             led.cluster.queue_job(job)
         led.put_job(job, out)
     out.log.append(("error", f"attempt {attempt} of job {job_id} is not of this state: left alone"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gsched.cluster.ranks import Sweep
 from gsched.ledger.outcome import Outcome
 from gsched.model import FairShares, Job, JobState
-from gsched.policy import fairshare, multifactor
+from gsched.policy import fairshare, limits, multifactor
 from gsched.policy.multifactor import Columns, Multifactor
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def recalculate(led: Ledger, now: float, out: Outcome) -> None:
         _tell(led, jobs[job_id], found[job_id], out)
     ranking.told |= found.keys() - set(same)
     out.view[FAIR] = FairShares(now, ranking.fair)
-    if found:
+    if found or any(limits.WAITS_FOR_SHARE in qos.flags for qos in led.book.qos.values()):
         out.schedule = True
 
 

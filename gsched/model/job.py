@@ -355,6 +355,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     site_factor: int = 0
     #: it started, or has been promised a place, within what its account is guaranteed
     guaranteed: bool = False
+    #: since when its age counts where the number of jobs that grow older is limited: 0 not yet; -1:
+    #: since it may start
+    accrue_time: int = -1
 
     @property
     def finished(self) -> bool:

@@ -21,13 +21,18 @@ Scope = tuple[str, int | str, str]
 #: what is counted there: (scope, what, name of a TRES or ""). `what` is one of
 #: "jobs" running, "maxjobs" the same for MaxJobs, "submit" and "maxsubmit" running or waiting,
 #: "tres" held, "run" TRES-seconds that running jobs may still use, "mins" TRES-seconds used,
-#: "wall" seconds of running time used; "borrow" what an account holds, its guarantee included, and
+#: "wall" seconds of running time used; "threshold" whether a fair share is too low (scope ("share",
+#: association, QOS)); "borrow" what an account holds, its guarantee included, and
 #: "kept" what the cluster's jobs hold and what others' guarantees keep, both gsched's own
 Pool = tuple[Scope, str, str]
 
 #: kinds of limits for each job by itself: TRES of the job, of a node, TRES-minutes, wall time, at
 #: least so many TRES
 EACH = ("job", "node", "jobmins", "jobwall", "min")
+#: flag of a QOS whose UsageThreshold holds
+WAITS_FOR_SHARE = "EnforceUsageThreshold"
+#: what a fair share of 1 is in the limit on it
+SHARE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,7 @@ _PLAIN = {
     ("submit", "qos"): "QOSGrpSubmitJobsLimit",
     ("submit", "user"): "QOSMaxSubmitJobPerUserLimit",
     ("submit", "account"): "MaxSubmitJobsPerAccount",
+    ("threshold", "share"): "QOSUsageThreshold",
     ("wall", "assoc"): "AssocGrpWallLimit",
     ("wall", "qos"): "QOSGrpWallLimit",
     ("jobwall", "assoc"): "AssocMaxWallDurationPerJobLimit",
@@ -144,8 +150,8 @@ def whose(book: Book, scope: Scope) -> str:
             return f"account {assoc.account}"
         where = f" and partition {assoc.partition}" if assoc.partition else ""
         return f"user {assoc.user} in account {assoc.account}{where}"
-    if kind == "qos":
-        return f"QOS {name}"
+    if kind in ("qos", "share"):
+        return f"QOS {name if kind == 'qos' else of}"
     return f"{kind} {of} in QOS {name}"
 
 
@@ -247,6 +253,11 @@ def _of_qos(
     def scaled(tres: Tres) -> Tres:
         return percent(qos, tres) if percent is not None and "Relative" in qos.flags else tres
 
+    if under.assoc is not None and WAITS_FOR_SHARE in qos.flags:
+        share: Scope = ("share", under.assoc.id, qos.name)
+        least = None if qos.usage_thres is None else round(qos.usage_thres * SHARE)
+        if found.add(rules, "threshold", share, "threshold", least):
+            new.add(("threshold", ""))
     plain = (
         (rules, "jobs", own, "jobs", qos.grp_jobs),
         (rules, "maxjobs", account, "jobs", qos.max_jobs_pa),

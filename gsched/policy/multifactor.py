@@ -152,9 +152,9 @@ class Multifactor:
         """Since when a job's age counts; -1: not yet."""
         if self.weights.always:
             return float(job.submit_time)
-        if job.deps or job.held or not job.eligible_time:
+        if job.deps or job.held or not job.eligible_time or not job.accrue_time:
             return -1.0
-        return float(job.eligible_time)
+        return float(max(job.eligible_time, job.accrue_time))
 
     def _static(self, job: Job, partition: str) -> Factors:
         weights, spec = self.weights, job.spec

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 #: kinds of limits for one job by itself -> what the cause says that they are for
 _EACH = {"job": "job", "jobmins": "job", "jobwall": "job", "node": "node", "min": "least"}
+_EACH |= {"threshold": "share"}
 _NAMES = {"jobwall": "wall", "maxjobs": "jobs"}
 _MINUTES = frozenset({"run", "mins", "wall", "jobmins", "jobwall"})
 

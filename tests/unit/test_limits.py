@@ -12,7 +12,7 @@ from unit.ledger_support import CONF, Bench, at
 from gsched.ledger import accounts
 from gsched.ledger.outcome import Outcome
 from gsched.model import JobSpec, JobState, Phase, Shape, Verdict
-from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, User
+from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, Used, User
 from gsched.wire.messages import Done, Refused, Reply, SubmitJob, UpdateJob
 
 BASE = (
@@ -591,3 +591,48 @@ def test_what_is_loaded_counts() -> None:
     )
     assert again.limits.tally.sums == led.limits.tally.sums
     assert not again.limits.wrong()
+
+
+def fair_quarter() -> Bench:
+    """Of four users the only one who has used anything, ana, is the last: 1/4."""
+    conf = CONF.replace("PriorityType=priority/basic", "PriorityType=priority/multifactor")
+    conf = conf.replace("SlurmdTimeout=60", "SlurmdTimeout=600")
+    made = bench(conf=conf + "PriorityCalcPeriod=1\nPriorityDecayHalfLife=0\n")
+    used(made, 1000.0)
+    return made
+
+
+def used(made: Bench, billing: float) -> Outcome:
+    for number in (1, 10, 20):
+        usage = Used(tres={"billing": billing}, at=made.now)
+        accounts.put_used(made.led, number, usage, Outcome())
+    made.now += 60
+    return made.tick()
+
+
+LOW_SHARE = ("EnforceUsageThreshold",)
+
+
+def test_the_least_fair_share_of_a_qos() -> None:
+    """sacctmgr(1): with EnforceUsageThreshold jobs of those whose fair share is below the
+    UsageThreshold wait until it is not. The word, and that it goes before GrpJobs, as recorded."""
+    made = fair_quarter()
+    qos(made, "gold", flags=LOW_SHARE, usage_thres=0.3, grp_jobs=0)
+    one = submit(made, qos="gold")
+    assert run(made, one) == ["QOSUsageThreshold"]
+    assert run(made, submit(made, "ben", qos="gold")) == ["QOSGrpJobsLimit"]
+    assert isinstance(one, Done)
+    (lack, *_) = made.led.limits.lacks(made.led.jobs[one.value], "gpu", int(made.now))
+    assert (lack.want, lack.have, lack.never) == (300_000, 250_000, False)
+    qos(made, "gold", grp_jobs=None)
+    assert run(made, one) == ["QOSUsageThreshold"]
+    # Nobody has used anything any more: all share the first place.
+    assert used(made, 0.0).schedule
+    assert run(made, one) == ["R"]
+
+
+@pytest.mark.parametrize(("flags", "least"), [(LOW_SHARE, 0.25), ((), 2.0), (LOW_SHARE, None)])
+def test_a_fair_share_that_will_do(flags: tuple[str, ...], least: float | None) -> None:
+    made = fair_quarter()
+    qos(made, "gold", flags=flags, usage_thres=least)
+    assert run(made, submit(made, qos="gold")) == ["R"]

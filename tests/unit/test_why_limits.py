@@ -99,3 +99,15 @@ def test_without_limits_none_is_named() -> None:
     assert run(made, submit(made)) == ["R"]
     waits = submit(made, ntasks=65)
     assert all(cause.kind != "limit" for cause in ask(made, waits).causes)
+
+
+def test_a_fair_share_that_is_too_low() -> None:
+    made = bench()
+    made.led.ranking.fair = {20: 0.25}
+    qos(made, "gold", flags=("EnforceUsageThreshold",), usage_thres=0.3)
+    waits = submit(made, qos="gold")
+    assert run(made, waits) == ["QOSUsageThreshold"]
+    why = ask(made, waits)
+    assert words(why)[0] == (
+        "QOS gold takes jobs of those whose fair share is at least 0.3: it is 0.25 now."
+    )
