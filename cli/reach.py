@@ -19,11 +19,11 @@ from gsched_cli.common import Reader
 if TYPE_CHECKING:
     from gsched.config import Config
     from gsched.model.step import Callback
-    from gsched.wire.steps import AttachStep, CreateStep, NotTaken, StatSteps, Taken, Usages
+    from gsched.wire.steps import AttachStep, CreateStep, NotTaken, Pids, StatSteps, Taken, Usages
     from gsched_cli.process import Mover, Process
 
     Question = CreateStep | AttachStep | StatSteps
-    Answer = Taken | NotTaken | Usages
+    Answer = Taken | NotTaken | Usages | Pids
 
 #: seconds for an agent's answer: it journals, and answers before it looks for resources
 PATIENCE_S = 20.0
@@ -96,7 +96,7 @@ def ask(
     payload = encode(question)
     for path in _sockets(config, env, job_id, reader):
         try:
-            answer = _told(path, payload, behalf)
+            answer = told(path, payload, behalf)
         except OSError:
             # It has just gone, or is not ours to ask: another one, or the controller, can tell.
             continue
@@ -117,7 +117,7 @@ def ask(
     return NotTaken(f"error: Unable to create step for job {job_id}: {reply.message}", reply.code)
 
 
-def _told(path: str, payload: bytes, behalf: tuple[int, int, int] | None) -> Answer:
+def told(path: str, payload: bytes, behalf: tuple[int, int, int] | None) -> Answer:
     """One agent's answer. Raises OSError."""
     from gsched.wire.framing import ConnectionClosed, frame, recv_frame
     from gsched.wire.messages import BadMessage

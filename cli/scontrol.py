@@ -53,6 +53,7 @@ _KEYWORDS: dict[str, tuple[int, str, int, int]] = {
     "hide": (2, "hide", 0, 0),
     "hold": (4, "hold", 1, -1),
     "holdu": (5, "uhold", 1, -1),
+    "listpids": (5, "listpids", 0, 2),
     "notify": (1, "notify", 2, -1),
     "oneliner": (1, "oneliner", 0, 0),
     "ping": (3, "ping", 0, 0),
@@ -83,7 +84,6 @@ _MISSING = frozenset(
         "errnumstr",
         "fsdampeningfactor",
         "listjobs",
-        "listpids",
         "liststeps",
         "pidinfo",
         "power",
@@ -244,6 +244,10 @@ def _carry_out(session: _Session, keyword: str, rest: list[str]) -> int:
         return _completing(session)
     elif keyword == "getaddrs":
         return _addresses(session, rest[0])
+    elif keyword == "listpids":
+        from gsched_cli.scontrol_pids import list_pids
+
+        return list_pids(rest, session.env, reader, streams)
     elif keyword == "exit":
         session.ended = True
     elif keyword in _SWITCHES:

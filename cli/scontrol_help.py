@@ -29,6 +29,8 @@ Show:
   show hostnames [HOSTS]    a host list, one name a line
   show hostlist NAMES|FILE  names as a host list (hostlistsorted: in order)
   completing                jobs whose nodes are not free yet
+  listpids [ID[.STEP]] [NODE]
+                            processes of steps on this host
   getaddrs HOSTS            addresses of node daemons
   ping                      whether the controller answers
   wait_job ID               waits until a job's nodes are ready

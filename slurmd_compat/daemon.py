@@ -162,6 +162,7 @@ class Daemon:
             self.agent.steps.find,
             self.agent.steps.others,
             self._script_pid,
+            lambda: list(self.agent.steps.records.values()),
             log,
         )
         self.notices = Notices(spool, lambda *what: self._todo.append(Marked(*what)), log)

@@ -28,6 +28,7 @@ from gsched.wire.steps import (
     CreateStep,
     FromAgent,
     LaunchStep,
+    ListPids,
     Mail,
     NotTaken,
     PassedBack,
@@ -35,6 +36,7 @@ from gsched.wire.steps import (
     StatSteps,
     ToAgent,
 )
+from slurmd_compat import step_pids
 from slurmd_compat.agent import Key, Record, Unkillable
 from slurmd_compat.agent.step_words import (
     AdoptShare,
@@ -79,7 +81,8 @@ def now_ms() -> int:
 class StepService:
     """One per daemon. `feed` takes inputs for the agent, `find` an attempt's record, `post` sends
     to the controller what may be lost; `running(job_id)` is the attempt that a job number means,
-    `others` its further nodes that run steps, `script_pid` the process of its script (0 none)."""
+    `others` its further nodes that run steps, `script_pid` the process of its script (0 none),
+    `held` all attempts here."""
 
     def __init__(
         self,
@@ -95,6 +98,7 @@ class StepService:
         running: Callable[[int], Record | None],
         others: Callable[[Record], set[str]],
         script_pid: Callable[[Key], int],
+        held: Callable[[], Iterable[Record]],
         log: Any,
     ) -> None:
         self._node = node
@@ -123,6 +127,9 @@ class StepService:
             step_socket(run_dir, node), config.slurm_user, loop, self._local, log
         )
         self._script_pid = script_pid
+        self._held = held
+        self._grants = grants
+        self._private = {word.lower() for word in config.private_data}
         self._stats = StepStats(node, running, self._look, others, self._reply, post, now_ms)
         self._carry: dict[type, Callable[[Any], None]] = {
             Answer: self._answer,
@@ -176,6 +183,20 @@ class StepService:
             self._feed(Ask(source, uid, gid, message))
         elif isinstance(message, StatSteps):
             self._stats.ask(source, uid, gid, message)
+        elif isinstance(message, ListPids):
+            self._reply(source, self._pids(uid))
+
+    def _pids(self, uid: int) -> FromAgent:
+        # Others' processes are seen in /proc as well, unless the site keeps jobs from them.
+        mine = uid not in (0, os.geteuid()) and self._private & {"jobs", "all"}
+        return step_pids.listed(
+            self._held(),
+            lambda record: self.shares.launched(record.key),
+            self.shares.pids,
+            lambda record: self._script_pid(record.key),
+            lambda record, step: self._grants.step_pids(record.key, step),
+            uid if mine else None,
+        )
 
     def incoming(self, message: Any) -> bool:
         """Takes what the controller passes on; False: it is nothing of steps."""

@@ -60,7 +60,11 @@ class StatSteps(_Msg):
     pids: bool = False
 
 
-ToAgent = Behalf | CreateStep | AttachStep | StatSteps
+class ListPids(_Msg):
+    """The processes of all steps on a node (scontrol listpids). Answered by Pids."""
+
+
+ToAgent = Behalf | CreateStep | AttachStep | StatSteps | ListPids
 
 
 class Taken(_Msg):
@@ -114,7 +118,20 @@ class Usages(_Msg):
     steps: list[StepUse]
 
 
-FromAgent = Taken | NotTaken | Usages
+class StepPids(msgspec.Struct, array_like=True, gc=False):
+    """Of a step's processes on a node: the number, the task's number there and in the step; -1
+    where it is no task but belongs to one."""
+
+    job_id: int
+    step: int
+    pids: list[tuple[int, int, int]]
+
+
+class Pids(_Msg):
+    steps: list[StepPids]
+
+
+FromAgent = Taken | NotTaken | Usages | Pids
 
 
 # ---- what lies in the place of a script for srun and salloc outside a job --------------------

@@ -61,6 +61,14 @@ def test_steps_from_their_start_to_their_end(cluster: LocalCluster) -> None:
     assert {f"StepId={job}.0", "State=RUNNING", f"NodeList={both}", "Tasks=4"} <= {*shown}
     used = lines(cluster, "sstat", "-n", "-P", "-o", "jobid,ntasks,nodelist", str(job))
     assert used == [f"{job}.0|4|{both}"]
+    listed = [
+        line.split()
+        for node in (first, second)
+        for line in lines(cluster, "scontrol", "listpids", f"{job}.0", node)[1:]
+    ]
+    tasks = [row for row in listed if row[3] != "-"]
+    assert [row[4] for row in tasks] == ["0", "1", "2", "3"]
+    assert all(Path(f"/proc/{row[0]}/comm").read_text() == "sleep\n" for row in tasks)
     what = "jobid,jobname,state,exitcode,ntasks"
     assert sacct(cluster, job, what)[2] == f"{job}.0|both|RUNNING|0:0|4"
     go_on(cluster)
