@@ -120,7 +120,6 @@ class Book:
         if confined and own.until(time) is None:
             free.cpus = free.gpus = 0
         elif confined and own.shares[i][0] >= 0:
-            free.cpus = min(free.cpus, own.shares[i][0] - free.resv.get(resv, 0))
             free.gpus &= own.shares[i][1]
             free.jobs += 1
         for number, kept in windows.reservations.items():
@@ -135,6 +134,8 @@ class Book:
                 free.cpus -= max(size - free.resv.get(number, 0), 0)
                 free.gpus &= ~mask
                 free.jobs += 1
+        if confined and own.until(time) is not None and own.shares[i][0] >= 0:
+            free.cpus = min(free.cpus, own.shares[i][0] - free.resv.get(resv, 0))
         for use in there:
             if use.running:
                 continue

@@ -100,7 +100,7 @@ class Windows:
     ) -> tuple[int, int] | None:
         """CPUs, and the GPUs to choose from, that are left of what is free on a node to a job that
         would be there in `span` (None: at whatever time); None: nothing."""
-        cpus, gpus = free.cpus, EVERY
+        cpus, gpus, own = free.cpus, EVERY, free.cpus
         confined = self.confined(want.reservation)
         mine = False
         for number, kept in self.reservations.items():
@@ -117,9 +117,10 @@ class Windows:
                 if size >= 0:
                     if want.exclusive:
                         return None
-                    cpus, gpus = min(cpus, left), gpus & mask
+                    own, gpus = left, gpus & mask
             elif span is not None and (kept.firm or not confined) and kept.meets(span):
                 if size < 0 or want.exclusive:
                     return None
                 cpus, gpus = cpus - max(left, 0), gpus & ~mask
-        return (cpus, gpus) if mine or not confined else None
+        # What others keep is no part of its own: that bounds what they leave.
+        return (min(cpus, own), gpus) if mine or not confined else None

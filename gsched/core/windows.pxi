@@ -154,6 +154,7 @@ cdef int window_fit(Cluster* c, State* s, Req* r, int i, int64_t* cpus,
     cdef Resv* v
     cdef int32_t w = c.win_head[i] if c.n_windows else -1
     cdef int32_t used
+    cdef int64_t own = MAX_COUNT
     cdef int mine = 0, kept = confined(c, r.resv)
     while w >= 0:
         x = &c.windows[w]
@@ -174,7 +175,7 @@ cdef int window_fit(Cluster* c, State* s, Req* r, int i, int64_t* cpus,
                 continue
             if r.excl:
                 return 0
-            cpus[0] = lmin(cpus[0], x.cpus - used)
+            own = x.cpus - used
             mask[0] &= x.mask
         elif (c.w_on == W_TIMED and (v.firm or not kept)
               and resv_meets(v, c.w_at, c.w_until)):
@@ -183,6 +184,8 @@ cdef int window_fit(Cluster* c, State* s, Req* r, int i, int64_t* cpus,
                 return 0
             cpus[0] -= lmax(x.cpus - used, 0)
             mask[0] &= ~x.mask
+    # What others keep is no part of its own: that bounds what they leave.
+    cpus[0] = lmin(cpus[0], own)
     return 1 if mine or not kept else 0
 
 
@@ -383,7 +386,6 @@ cdef void windows_lay(Cluster* c, int i) noexcept nogil:
                     x.seg = g.next
                     continue
                 if not x.whole:
-                    g.cpus = imin(g.cpus, x.then)
                     g.gpus &= x.mask
                     g.jobs += 1
             o = c.win_head[i]
@@ -392,6 +394,8 @@ cdef void windows_lay(Cluster* c, int i) noexcept nogil:
                 o = y.next
                 if y != x and (c.resvs[y.resv].firm or c.resvs[x.resv].flex):
                     seg_without(c, g, y, all_.at)
+            if not c.resvs[x.resv].flex and not x.whole:
+                g.cpus = imin(g.cpus, x.then)
             x.seg = g.next
         w = c.win_head[i]
         while w >= 0:

@@ -152,6 +152,20 @@ def test_a_firm_window_keeps_other_reservations_out() -> None:
         assert [s.key for s in core.schedule(0).starts] == starts
 
 
+@pytest.mark.parametrize("plan", both_plans())
+@pytest.mark.parametrize("mine", [0, 1])
+def test_what_others_keep_on_a_node_is_no_part_of_ones_own(plan: dict[str, int], mine: int) -> None:
+    """Two promises of a CPU and two GPUs each, on the same node with 64 and 8: both fit, whichever
+    has the lower number."""
+    core = cluster(1)
+    core.set_reservation(mine, [(0, 1000)], [(0, 1, 0b0011)], firm=True)
+    core.set_reservation(1 - mine, [(0, 1000)], [(0, 1, 0b1100)], firm=True)
+    core.queue_add(1, core.request(gpus_per_node=2, reservation=mine), 0, 1, 500)
+    assert [s.key for s in core.schedule(0, **plan).starts] == [1]
+    core.queue_add(2, core.request(gpus_per_node=2, reservation=1 - mine), 0, 2, 500)
+    assert [s.key for s in core.schedule(0, **plan).starts] == [2]
+
+
 def test_a_refusal_counts_nodes_that_are_kept() -> None:
     core = cluster(3)
     core.set_reservation(0, [(100, 200)], [(0, -1, 0), (1, 64, 0xFF)])
