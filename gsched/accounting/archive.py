@@ -110,7 +110,10 @@ KINDS = (
             (table,),
             lambda at, table=table: table.c.begin < at,  # type: ignore[misc]
         )
-        for table in (schema.usage_hour, schema.usage_day, schema.usage_month)
+        for table in (
+            *(schema.usage_hour, schema.usage_day, schema.usage_month),
+            *(schema.size_day, schema.size_month),
+        )
     ),
 )
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from gsched.accounting import schema, sql_usage
+from gsched.accounting import schema, sql_many, sql_usage
 from gsched.accounting.calendar import Calendar
 from gsched.accounting.rows import clean, stripped
 from gsched.accounting.sql_news import Told, Writer
@@ -28,6 +29,10 @@ _IN_LIMIT = 500
 
 _JOB_FIELDS = tuple(name for name in AcctJob.__struct_fields__ if name != "steps")
 _STEP_FIELDS = AcctStep.__struct_fields__
+#: columns as rows are stored, and where among a job's fields its steps stand
+_JOB_COLUMNS = ("state_uuid", "seq", *_JOB_FIELDS)
+_STEP_STORED = ("state_uuid", "seq", "n", *_STEP_FIELDS, "job_id", "restarts", "number")
+_STEPS_AT = AcctJob.__struct_fields__.index("steps")
 _STEP_COLUMNS = tuple(schema.steps.c[name] for name in _STEP_FIELDS)
 _ORDER = tuple(
     schema.jobs.c[name] for name in ("begun", "group_id", "sub_id", "job_id", "restarts")
@@ -106,18 +111,16 @@ class Database:
             for _, one in ended:
                 clean(one)
             jobs = [(seq, row) for seq, row in ended if isinstance(row, AcctJob)]
-            if jobs:
-                values = [_job_values(state_uuid, seq, row) for seq, row in jobs]
-                connection.execute(sa.insert(schema.jobs), values)
-                rows = [row for _, row in jobs]
-                sql_usage.add_jobs(connection, state_uuid, rows, self.calendar, self._names)
+            values = [_job_values(state_uuid, seq, row) for seq, row in jobs]
+            sql_many.insert(connection, schema.jobs, _JOB_COLUMNS, values)
+            rows = [row for _, row in jobs]
+            sql_usage.add_jobs(connection, state_uuid, rows, self.calendar, self._names)
             steps = [
                 _step_values(state_uuid, seq, n, step, row)
                 for seq, row in ended
                 for n, step in enumerate(row.steps)
             ]
-            if steps:
-                connection.execute(sa.insert(schema.steps), steps)
+            sql_many.insert(connection, schema.steps, _STEP_STORED, steps)
             writer = Writer(connection, state_uuid, self.calendar, self._names)
             for seq, row in new:
                 if isinstance(row, Told):
@@ -147,12 +150,17 @@ class Database:
             zone = self.calendar.name
             known = connection.execute(sa.select(table.c.zone).where(mine)).scalar()
             if known is None:
-                row = {"state_uuid": state_uuid, "name": cluster, "zone": zone, "purged": 0}
-                connection.execute(sa.insert(table), row)
+                row = {"state_uuid": state_uuid, "name": cluster, "zone": zone}
+                connection.execute(sa.insert(table), {**row, "purged": 0, "rolled": 1})
             else:
                 connection.execute(sa.update(table).where(mine).values(name=cluster, zone=zone))
             if known is not None and known != zone:
                 sql_usage.reroll(connection, state_uuid, self.calendar, self._names)
+            # What an earlier release stored, of whatever state.
+            for state in connection.execute(
+                sa.select(table.c.state_uuid).where(table.c.rolled == 0)
+            ):
+                sql_usage.fill_sizes(connection, state[0], self.calendar, self._names)
             Writer(connection, state_uuid, self.calendar, self._names).sync(records, now)
 
         self._do(run)
@@ -284,22 +292,17 @@ def _set_last_seq(connection: sa.Connection, state_uuid: str, seq: int, *, first
     connection.execute(sa.insert(schema.progress), {"state_uuid": state_uuid, "last_seq": seq})
 
 
-def _job_values(state_uuid: str, seq: int, row: AcctJob | AcctSteps) -> dict[str, object]:
-    values: dict[str, object] = {name: getattr(row, name) for name in _JOB_FIELDS}
-    values["state_uuid"], values["seq"] = state_uuid, seq
-    return values
+def _job_values(state_uuid: str, seq: int, row: AcctJob) -> tuple[object, ...]:
+    values = msgspec.structs.astuple(row)
+    return (state_uuid, seq, *values[:_STEPS_AT], *values[_STEPS_AT + 1 :])
 
 
 def _step_values(
     state_uuid: str, seq: int, n: int, step: AcctStep, row: AcctJob | AcctSteps
-) -> dict[str, object]:
+) -> tuple[object, ...]:
     """Steps that come with their job are found by its fact, others by their job."""
-    values: dict[str, object] = {name: getattr(step, name) for name in _STEP_FIELDS}
-    values["state_uuid"], values["seq"], values["n"] = state_uuid, seq, n
-    known = isinstance(row, AcctSteps)
-    values["job_id"], values["restarts"] = (row.job_id, row.restarts) if known else (0, 0)
-    values["number"] = step.number if known else 0
-    return values
+    place = (row.job_id, row.restarts, step.number) if isinstance(row, AcctSteps) else (0, 0, 0)
+    return (state_uuid, seq, n, *msgspec.structs.astuple(step), *place)
 
 
 # ---- reading ---------------------------------------------------------------------------------

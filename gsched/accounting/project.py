@@ -24,8 +24,8 @@ from gsched.model import Fact
 from gsched.store import StoreError, StoreReader
 from gsched.wire.messages import AckOutbox, Done
 
-#: Facts stored in one transaction.
-BATCH = 1000
+#: Facts stored in one transaction: each is one wait for the disk.
+BATCH = 4000
 #: Seconds between looks at the outbox: reads see what is in it, so nobody waits for this.
 LOOK_S = 1.0
 #: Seconds after a failure, doubled with each further one.

@@ -290,7 +290,7 @@ class Report:
     # ---- jobs --------------------------------------------------------------------------------
 
     def _sizes(self) -> list[SizeRow]:
-        sizes = Sizes(self._connection, self._states, self._query)
+        sizes = Sizes(self._connection, self._states, self._query, self._calendar)
         found = sizes.stored(self._query.start, self._query.end)
         sizes.add(found, self._jobs, self._query.start, self._query.end, self._live.now)
         return [
@@ -299,7 +299,7 @@ class Report:
         ]
 
     def _bill(self) -> list[BillRow]:
-        sizes = Sizes(self._connection, self._states, self._query)
+        sizes = Sizes(self._connection, self._states, self._query, self._calendar)
         rows: list[BillRow] = []
         begin, end = max(self._query.start, 0), min(self._query.end, self._live.now + 1)
         at = max(begin, sizes.oldest(self._jobs))

@@ -82,8 +82,16 @@ def _text(name: str) -> Column[str]:
 
 
 #: Names of the clusters whose states are here, the zone of their roll-ups, and before when
-#: jobs that ended have been purged.
-clusters = Table("clusters", metadata, _state(), _text("name"), _text("zone"), _number("purged"))
+#: jobs that ended have been purged; `rolled` 1: roll-ups of attempts hold all that are in `jobs`.
+clusters = Table(
+    "clusters",
+    metadata,
+    _state(),
+    _text("name"),
+    _text("zone"),
+    _number("purged"),
+    _number("rolled"),
+)
 
 #: Accounts, users, associations, QOS and WCKeys, as they are, or were when they were deleted:
 #: `detail` is the record as JSON.
@@ -195,3 +203,30 @@ def _usage(name: str) -> Table:
 usage_hour, usage_day, usage_month = (
     _usage(name) for name in ("usage_hour", "usage_day", "usage_month")
 )
+
+#: What attempts had, as it stands in `jobs.alloc_tres`; the number is made from the text.
+shapes = Table("shapes", metadata, _id("id"), _text("tres"))
+
+
+def _sizes(name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        _state(),
+        #: of the day or month
+        _id("begin"),
+        #: owner
+        _id("ref"),
+        _id("shape"),
+        #: of the attempt
+        Column("state", String(32), primary_key=True),
+        #: attempts that were there in this time, and of these those that began in it
+        _number("jobs"),
+        _number("starts"),
+        #: of wall time, in all
+        _number("seconds"),
+    )
+
+
+#: Roll-ups of attempts: how many, and how long.
+size_day, size_month = (_sizes(name) for name in ("size_day", "size_month"))

@@ -6,14 +6,15 @@ it comes; and any part of them can be made anew from the jobs (`reroll`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from gsched.accounting import schema
+from gsched.accounting import schema, sql_many, sql_sizes
 from gsched.accounting.calendar import Calendar
-from gsched.accounting.usage import Sums, What, counts, of_job, of_time, reserved_as
+from gsched.accounting.usage import Sums, What, counts, of_time, parts, reserved_as
 from gsched.model.acct import AcctJob
 from gsched.tres import BASE
 
@@ -29,9 +30,10 @@ CLUSTER = 0
 #: what counting an attempt needs of its row
 _COUNTED = (
     *("account", "user_name", "wckey", "assoc_id", "reservation", "eligible", "start"),
-    *("end_time", "elapsed_s", "last_report", "alloc_tres", "req_tres"),
+    *("end_time", "elapsed_s", "last_report", "alloc_tres", "req_tres", "state"),
 )
 _NOBODY = {"job_id": 0, "restarts": 0, "begun": 0, "group_id": 0, "sub_id": 0}
+_COLUMNS = ("state_uuid", "begin", "ref", "what", "tres_id", "seconds")
 _LEVELS = (schema.usage_hour, schema.usage_day, schema.usage_month)
 
 
@@ -77,6 +79,10 @@ class Names:
             known[owner] = found
         return found
 
+    def owners_of(self, state: str) -> Mapping[Owner, int]:
+        """Those that have been asked for."""
+        return self._owners.get(state, {})
+
 
 def owner_of(row: AcctJob) -> Owner:
     return row.assoc_id, row.account, row.user_name, row.wckey
@@ -91,18 +97,26 @@ def add_jobs(
     since: int = 0,
 ) -> None:
     """Counts attempts, from `since` (the begin of a month) on."""
-    deltas: Deltas = {}
-    for row in rows:
+    some = list(rows)
+    # Of thousands of attempts few differ in what they had: TRES are told apart at the end.
+    alike: dict[tuple[int, int, str, int], int] = defaultdict(int)
+    for row in some:
         owner = names.owner(connection, state, owner_of(row))
-        for (what, name, begin), seconds in of_job(calendar, row).items():
+        kept = What.INSIDE if row.reservation else What.ALLOC
+        for what, text, begin, seconds in parts(calendar, row):
             if begin < since:
                 continue
-            if what == What.ALLOC:
-                _add(deltas, (owner, what, name, begin), seconds)
-                if row.reservation:
-                    what = int(What.INSIDE)
-            _add(deltas, (CLUSTER, what, name, begin), seconds)
+            if what is What.ALLOC:
+                alike[owner, What.ALLOC, text, begin] += seconds
+                what = kept
+            alike[CLUSTER, what, text, begin] += seconds
+    deltas: Deltas = {}
+    for (ref, kind, text, begin), seconds in alike.items():
+        for name, count in counts(text).items():
+            if count > 0:
+                _add(deltas, (ref, int(kind), name, begin), count * seconds)
     grow(connection, state, deltas, calendar, names)
+    sql_sizes.add_jobs(connection, state, some, calendar, names.owners_of(state), since)
 
 
 def add_cluster(
@@ -131,53 +145,12 @@ def grow(
 def _grow(
     connection: sa.Connection, table: sa.Table, state: str, deltas: Deltas, names: Names
 ) -> None:
-    column = table.c
-    rows = {
-        (begin, ref, what, names.tres(connection, name)): seconds
+    rows = [
+        (state, begin, ref, what, names.tres(connection, name), seconds)
         for (ref, what, name, begin), seconds in deltas.items()
-    }
-    key = (column.begin, column.ref, column.what, column.tres_id)
-    known: set[tuple[int, ...]] = set()
-    begins = sorted({begin for begin, *_ in rows})
-    refs = sorted({ref for _, ref, *_ in rows})
-    for at in range(0, len(begins), _MANY):
-        question = sa.select(*key).where(
-            column.state_uuid == state, column.begin.in_(begins[at : at + _MANY])
-        )
-        if len(refs) <= _MANY:
-            question = question.where(column.ref.in_(refs))
-        known |= {tuple(row) for row in connection.execute(question)}
-    new, old = [], []
-    for place, seconds in rows.items():
-        begin, ref, what, tres_id = place
-        if place in known:
-            old.append({"b": begin, "r": ref, "w": what, "t": tres_id, "s": seconds})
-        else:
-            new.append(
-                {
-                    "state_uuid": state,
-                    "begin": begin,
-                    "ref": ref,
-                    "what": what,
-                    "tres_id": tres_id,
-                    "seconds": seconds,
-                }
-            )
-    if new:
-        connection.execute(sa.insert(table), new)
-    if old:
-        change = (
-            sa.update(table)
-            .where(
-                column.state_uuid == state,
-                column.begin == sa.bindparam("b"),
-                column.ref == sa.bindparam("r"),
-                column.what == sa.bindparam("w"),
-                column.tres_id == sa.bindparam("t"),
-            )
-            .values(seconds=column.seconds + sa.bindparam("s"))
-        )
-        connection.execute(change, old)
+    ]
+    # In the order of the key: pages of the table are taken one after the other.
+    sql_many.add(connection, table, _COLUMNS, sorted(rows))
 
 
 def _add(deltas: dict[Any, int], key: Any, seconds: int) -> None:
@@ -203,25 +176,13 @@ def reroll(
     if purged:
         # Attempts of that month, and of what reaches into the next, are gone.
         since = max(since, calendar.month(int(purged) - 1)[1])
-    for table in _LEVELS:
+    for table in (*_LEVELS, *sql_sizes.LEVELS):
         connection.execute(
             sa.delete(table).where(table.c.state_uuid == state, table.c.begin >= since)
         )
-    columns = [jobs[name] for name in _COUNTED]
-    last = 0
-    while True:
-        question = (
-            sa.select(jobs.seq, *columns)
-            .where(jobs.state_uuid == state, jobs.seq > last, jobs.end_time >= since)
-            .order_by(jobs.seq)
-            .limit(_AT_ONCE)
-        )
-        some = connection.execute(question).all()
-        if not some:
-            break
-        last = some[-1][0]
-        rows = [AcctJob(**{**_NOBODY, **dict(zip(_COUNTED, row, strict=True))}) for _, *row in some]
+    for rows in _counted(connection, state, since):
         add_jobs(connection, state, rows, calendar, names, since)
+    _note_rolled(connection, state)
     spans: Sums = {}
     downs = sa.select(events.begin, events.end_time, events.tres).where(
         events.state_uuid == state, events.node != "", events.end_time > since
@@ -236,6 +197,41 @@ def reroll(
         if what is not None:
             _merge(spans, of_time(calendar, what, dict(counts(text)), begin, end), since)
     add_cluster(connection, state, spans, calendar, names)
+
+
+def _counted(connection: sa.Connection, state: str, since: int) -> Iterator[list[AcctJob]]:
+    """All attempts that ended since, with what counting them needs, some at a time."""
+    jobs = schema.jobs.c
+    columns = [jobs[name] for name in _COUNTED]
+    last = 0
+    while True:
+        question = (
+            sa.select(jobs.seq, *columns)
+            .where(jobs.state_uuid == state, jobs.seq > last, jobs.end_time >= since)
+            .order_by(jobs.seq)
+            .limit(_AT_ONCE)
+        )
+        some = connection.execute(question).all()
+        if not some:
+            return
+        last = some[-1][0]
+        yield [AcctJob(**{**_NOBODY, **dict(zip(_COUNTED, row, strict=True))}) for _, *row in some]
+
+
+def fill_sizes(connection: sa.Connection, state: str, calendar: Calendar, names: Names) -> None:
+    """Makes the roll-ups of attempts from all that are there."""
+    for table in sql_sizes.LEVELS:
+        connection.execute(sa.delete(table).where(table.c.state_uuid == state))
+    for rows in _counted(connection, state, 0):
+        for row in rows:
+            names.owner(connection, state, owner_of(row))
+        sql_sizes.add_jobs(connection, state, rows, calendar, names.owners_of(state))
+    _note_rolled(connection, state)
+
+
+def _note_rolled(connection: sa.Connection, state: str) -> None:
+    table = schema.clusters
+    connection.execute(sa.update(table).where(table.c.state_uuid == state).values(rolled=1))
 
 
 def _merge(into: Sums, more: Sums, since: int) -> None:

@@ -4,7 +4,7 @@ still runs. Sums over hours are exactly what the attempt has used."""
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from gsched import tres
@@ -63,15 +63,23 @@ def hourly(calendar: Calendar, begin: int, end: int, total: int) -> Iterator[tup
         done = until
 
 
+def parts(calendar: Calendar, row: AcctJob, now: int = 0) -> Iterator[tuple[What, str, int, int]]:
+    """(what, TRES as a text, begin of the hour, seconds) of what it used (ALLOC) and waited for
+    (WAIT)."""
+    begin, end, total = span(row, now)
+    for hour, seconds in hourly(calendar, begin, end, total):
+        yield What.ALLOC, row.alloc_tres, hour, seconds
+    if row.eligible:
+        until = row.start or row.end_time or now
+        for hour, seconds in hourly(calendar, row.eligible, until, until - row.eligible):
+            yield What.WAIT, row.req_tres, hour, seconds
+
+
 def of_job(calendar: Calendar, row: AcctJob, now: int = 0) -> Sums:
     """What it used (ALLOC), and what it waited for (WAIT)."""
     found: Sums = {}
-    begin, end, total = span(row, now)
-    _add(found, What.ALLOC, counts(row.alloc_tres), hourly(calendar, begin, end, total))
-    if row.eligible:
-        until = row.start or row.end_time or now
-        whole = hourly(calendar, row.eligible, until, until - row.eligible)
-        _add(found, What.WAIT, counts(row.req_tres), whole)
+    for what, text, hour, seconds in parts(calendar, row, now):
+        _add(found, what, counts(text), ((hour, seconds),))
     return found
 
 
@@ -91,7 +99,7 @@ def reserved_as(flags: str) -> What | None:
     return What.PLANNED_DOWN if "MAINT" in words else What.RESERVED
 
 
-def _add(found: Sums, what: What, has: Mapping[str, int], hours: Iterator[tuple[int, int]]) -> None:
+def _add(found: Sums, what: What, has: Mapping[str, int], hours: Iterable[tuple[int, int]]) -> None:
     for first, seconds in hours:
         for name, count in has.items():
             if count > 0:

@@ -118,6 +118,8 @@ def test_roll_ups_have_an_age_of_their_own(database: Database) -> None:
         "usage_hour",
         "usage_day",
         "usage_month",
+        "size_day",
+        "size_month",
     }
     assert by_owner(database, DAY, DAY + 86400) == {}
     assert count(database, schema.jobs) == 3
