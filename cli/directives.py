@@ -53,7 +53,8 @@ def _lines(script: bytes) -> Iterator[tuple[int, str]]:
         start = end + 1
         if line.startswith(b"#"):
             yield number, line.decode("utf-8", "surrogateescape")
-        elif line.strip():
+        elif line.strip() and not line.lstrip().startswith(b"#"):
+            # A comment after blanks says nothing to sbatch, and is no command either.
             return
 
 

@@ -53,6 +53,13 @@ def test_one_line(line: str, expected: list[tuple[str, str | None]]) -> None:
     assert said(line) == expected
 
 
+def test_a_comment_after_blanks_is_no_command_and_no_directive() -> None:
+    # Seen on Slurm 22.05: what follows still counts, what stands in it does not.
+    for line in (b"  # said by hand", b"\t#SBATCH -J other", b" ##SBATCH -J other"):
+        [words] = sbatch_lines(b"#!/bin/sh\n" + line + b"\n#SBATCH -J name\ntrue\n", "s.sh")
+        assert [value for _, value in words] == ["name"]
+
+
 def test_lines_count_up_to_the_first_command() -> None:
     lines = ("   ", "# a remark", "#SBATCH -n 2", "", "echo", "#SBATCH -n 3")
     assert said(*lines) == [("ntasks", "2")]
