@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gsched import features, licenses
+from gsched import dependency, features, licenses
 from gsched.config import Config, PartitionConfig
 from gsched.errors import message
 from gsched.gpushare import KINDS, MAX_PARTS
@@ -309,42 +309,16 @@ def _too_large(shape: Shape, part: PartitionConfig, config: Config) -> str:
 
 
 def _grammars(spec: JobSpec, config: Config) -> Problem | None:
-    if spec.array and parse_array(spec.array, config.max_array_size) is None:
+    try:
+        if spec.array and TaskSet.asked(spec.array)[0].last >= config.max_array_size:
+            return _problem("ESLURM_INVALID_ARRAY")
+    except TaskSetError:
         return _problem("ESLURM_INVALID_ARRAY")
-    if spec.dependency and not dependency_is_well_formed(spec.dependency):
+    try:
+        dependency.parse(spec.dependency)
+    except dependency.DependencyError:
         return _problem("ESLURM_DEPENDENCY")
     return None
-
-
-_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z", re.ASCII)
-
-
-def parse_array(text: str, max_size: int) -> tuple[tuple[int, ...], int] | None:
-    """(indexes in ascending order, how many may run at once or 0) of "1,3,5-9:2%2"; brackets
-    around the list are taken. None where it is no array, or an index is `max_size` or more."""
-    indexes, percent, throttle = text.partition("%")
-    if percent and not (throttle.isascii() and throttle.isdigit() and len(throttle) < 10):
-        return None
-    if indexes.startswith("[") and indexes.endswith("]"):
-        indexes = indexes[1:-1]
-    if not all(_RANGE.match(item) for item in indexes.split(",")):
-        return None
-    try:
-        tasks = TaskSet.parse(indexes)
-    except TaskSetError:
-        return None
-    return (tuple(tasks), int(throttle or 0)) if tasks.last < max_size else None
-
-
-_KINDS = "after|afterany|afterburstbuffer|aftercorr|afternotok|afterok"
-_JOB = r"[0-9]{1,9}(?:_(?:[0-9]{1,9}|\*))?(?:\+[0-9]{1,9})?"
-_TERM = rf"(?:(?:{_KINDS}):{_JOB}(?::{_JOB})*|singleton)(?:\([a-z]+\))?"
-_DEPENDENCY = re.compile(rf"{_TERM}(?:(?:,{_TERM})*|(?:\?{_TERM})*)\Z", re.ASCII | re.IGNORECASE)
-
-
-def dependency_is_well_formed(text: str) -> bool:
-    """True for "afterok:17:18,singleton", "after:17+5", "afterok:1?afternotok:2"."""
-    return bool(_DEPENDENCY.match(text))
 
 
 # ---- what no configured node can hold ------------------------------------------------------------

@@ -36,28 +36,28 @@ def parse(text: str) -> list[Dep]:
         raise DependencyError(f"dependency {text!r} mixes , and ?")
     alternative = "?" in text
     deps: list[Dep] = []
-    kind = ""
     for item in text.split("?" if alternative else ","):
         name, _, ids = item.strip().partition(":")
-        if name.lower() in KINDS:
-            kind = name.lower()
-        elif name and name[0].isdigit() and kind and kind != "singleton":
-            # A number alone goes on with the kind before it, as Slurm takes it.
-            ids = item.strip()
-        else:
+        kind = name.lower()
+        if name[:1].isdigit() and not ids:
+            # The oldest form: a job alone is waited for, however it ends. As Slurm reads it, also
+            # in afterok:1,2 (the list of a kind is joined by colons).
+            kind, ids = "afterany", name
+        elif kind not in KINDS or (kind == "singleton" and ids):
             raise DependencyError(f"dependency {text!r} is wrong at {item!r}")
         if kind == "singleton":
-            if ids:
-                raise DependencyError(f"dependency {text!r} is wrong at {item!r}")
             deps.append(Dep("singleton", alternative=alternative))
             continue
         for number in ids.split(":"):
-            match = _ID.fullmatch(number)
-            if match is None or (match[3] and kind != "after"):
+            match = _ID.fullmatch(number.lstrip())
+            if match is None or match[3] == "0":
                 raise DependencyError(f"dependency {text!r} is wrong at {item!r}")
             task = int(match[2]) if match[2] and match[2] != "*" else -1
             deps.append(Dep(kind, int(match[1]), task, int(match[3] or 0), alternative=alternative))
-    return deps
+    once: dict[tuple[str, int, int], Dep] = {}
+    for dep in deps:
+        once.setdefault((dep.kind, dep.job_id, dep.task), dep)
+    return list(once.values())
 
 
 def shown(deps: list[Dep]) -> str:

@@ -14,6 +14,7 @@ from gsched.config import Config
 from gsched.hostlist import compress
 from gsched.model import Job, NodeAlloc, Shape
 from gsched.rawtext import to_bytes
+from gsched.taskset import TaskSet, TaskSetError
 
 #: a job without a limit "ends" after a year, as in Slurm
 YEAR_S = 365 * 86400
@@ -253,15 +254,12 @@ def gpus_asked(job: Job) -> dict[str, str]:
 
 
 def array_indices(text: str) -> list[int]:
-    """The indices of an --array text, ascending: "1,3,5-9:2%2" is [1, 3, 5, 7, 9]. What cannot be
-    read is left out: the text was checked at submission."""
-    found: set[int] = set()
-    for item in text.partition("%")[0].split(","):
-        span, _, step = item.partition(":")
-        first, dash, last = span.partition("-")
-        if first.isdigit() and (not dash or last.isdigit()) and (not step or step.isdigit()):
-            found.update(range(int(first), int(last or first) + 1, max(1, int(step or 1))))
-    return sorted(found)
+    """The indices of an --array text, ascending: "1,3,5-9:2%2" is [1, 3, 5, 7, 9]. [] for what
+    cannot be read: the text was checked at submission."""
+    try:
+        return list(TaskSet.asked(text)[0])
+    except TaskSetError:
+        return []
 
 
 def array_variables(job: Job) -> dict[str, str]:

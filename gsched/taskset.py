@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import re
 from collections.abc import Iterator
 
 #: a run: first, last (in it), step
@@ -12,6 +13,7 @@ Run = tuple[int, int, int]
 MAX_TASK = 4_000_001
 #: tasks of runs that overlap and have steps: only these are looked at one by one
 _MAX_SINGLE = 1_000_000
+_THROTTLE = re.compile(r"([0-9]{0,9})\]?", re.ASCII)
 
 
 class TaskSetError(ValueError):
@@ -48,6 +50,19 @@ class TaskSet:
                 raise TaskSetError("the runs of a set of array tasks overlap too often")
             runs = _runs(sorted({t for a, b, s in runs for t in range(a, b + 1, s)}))
         return cls(_joined(runs))
+
+    @classmethod
+    def asked(cls, text: str) -> tuple[TaskSet, int]:
+        """(tasks, how many may run at once or 0) of --array: "1,3,5-9:2%2".
+
+        As lenient as Slurm: brackets around, blanks before it and empty items say nothing. Raises
+        TaskSetError; for a throttle that is none too, which Slurm passes over."""
+        before, _, after = text.partition("%")
+        items = [item for item in before.strip(" []").split(",") if item]
+        throttle = _THROTTLE.fullmatch(after)
+        if throttle is None:
+            raise TaskSetError(f"invalid array throttle {after!r}")
+        return cls.parse(",".join(items)), int(throttle[1] or 0)
 
     def text(self) -> str:
         """The shortest form, for the record."""

@@ -16,7 +16,7 @@ from gsched.hostlist import compress
 from gsched.ledger import associate, deadline, depend, interactive, jobs, limits, ranking, reserved
 from gsched.ledger.outcome import Outcome
 from gsched.model import Alternative, Hold, Job, JobSpec, Shape
-from gsched.taskset import TaskSet
+from gsched.taskset import TaskSet, TaskSetError
 from gsched.topology import switch_wait
 from gsched.wire.messages import Call, Done, Forecast, Refused, SubmitJob
 
@@ -34,11 +34,9 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
     spec = write.spec
     tasks, throttle = TaskSet([]), 0
     if spec.array:
-        text, _, most = spec.array.partition("%")
         try:
-            tasks = TaskSet.parse(text)
-            throttle = int(most) if most else 0
-        except ValueError:
+            tasks, throttle = TaskSet.asked(spec.array)
+        except TaskSetError:
             tasks = TaskSet([])
         alone = write.components or spec.interactive
         if not tasks.runs or tasks.last >= led.config.max_array_size or alone:

@@ -129,32 +129,6 @@ def test_scripts_of_more_than_4_mb_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "indexes", "throttle"),
-    [
-        ("1,3,5-9:2%2", (1, 3, 5, 7, 9), 2),
-        ("0-3", (0, 1, 2, 3), 0),
-        ("1,1", (1,), 0),
-        ("1-7:3,20,10-11%2", (1, 4, 7, 10, 11, 20), 2),
-        ("[1-3]", (1, 2, 3), 0),
-        ("20000", (20000,), 0),
-    ],
-)
-def test_arrays(text: str, indexes: tuple[int, ...], throttle: int) -> None:
-    assert admission.parse_array(text, 20001) == (indexes, throttle)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("after:61", "afterany:61,afterok:62", "afterok:61?afternotok:61", "after:61+1"),
-        *("singleton", "afterburstbuffer:61", "aftercorr:61", "afterok:1:2:3", "afterok:17_4"),
-    ],
-)
-def test_dependencies(text: str) -> None:
-    assert admission.dependency_is_well_formed(text)
-
-
-@pytest.mark.parametrize(
     "text",
     ["rackA", "rackA&h100", "rackA|rackB", "[rackA*2&rackB*2]", "(rackA|rackB)&h100", "h100*4"],
 )

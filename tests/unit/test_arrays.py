@@ -53,6 +53,85 @@ def test_sets_behave_as_sets(numbers: set[int], data: st.DataObject) -> None:
         assert list(TaskSet.parse(tasks.text())) == left
 
 
+@pytest.mark.parametrize(
+    ("text", "tasks", "throttle"),
+    [
+        ("1,3,5-9:2%2", [1, 3, 5, 7, 9], 2),
+        ("1,1", [1], 0),
+        ("20000", [20000], 0),
+        # as Slurm 22.05 took them
+        ("[1-3]", [1, 2, 3], 0),
+        ("[1-3]%2", [1, 2, 3], 2),
+        ("[1-3%2]", [1, 2, 3], 2),
+        ("1-3%", [1, 2, 3], 0),
+        ("1,,2", [1, 2], 0),
+        ("1-3,", [1, 2, 3], 0),
+        (",1", [1], 0),
+        (" 1", [1], 0),
+        ("01-03", [1, 2, 3], 0),
+    ],
+)
+def test_what_is_asked_for(text: str, tasks: list[int], throttle: int) -> None:
+    found, most = TaskSet.asked(text)
+    assert (list(found), most) == (tasks, throttle)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1 - 3", "1-2-3", "5-1", "1-", "1-3:0", "1e3", "-1", "1-3%x"]
+)
+def test_what_slurm_refuses_is_refused(text: str) -> None:
+    with pytest.raises(TaskSetError):
+        TaskSet.asked(text)
+
+
+def shown_dependencies(text: str) -> str:
+    return dependency.shown(dependency.parse(text)).replace("(unfulfilled)", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("afterany:61,afterok:62", "afterany:61,afterok:62"),
+        ("afterok:61?afternotok:61", "afterok:61?afternotok:61"),
+        ("afterok:1:2:3", "afterok:1,afterok:2,afterok:3"),
+        ("aftercorr:61", "aftercorr:61"),
+        ("afterburstbuffer:61", "afterburstbuffer:61"),
+        ("afterok:17_4", "afterok:17_4"),
+        # as Slurm 22.05 took them
+        ("61", "afterany:61"),
+        ("61,62", "afterany:61,afterany:62"),
+        ("61_1", "afterany:61_1"),
+        ("afterok:61,62", "afterok:61,afterany:62"),
+        ("afterok:61?62", "afterok:61?afterany:62"),
+        ("after:61+2,62", "after:61+2,afterany:62"),
+        ("singleton,61", "singleton,afterany:61"),
+        ("afterok:61:61", "afterok:61"),
+        ("afterok:61,afterok:61", "afterok:61"),
+        ("afterok:61,afternotok:61", "afterok:61,afternotok:61"),
+        ("singleton,singleton", "singleton"),
+        ("afterok: 61", "afterok:61"),
+        ("afterok:061", "afterok:61"),
+        ("AfterOk:61", "afterok:61"),
+        ("afterok:61+1", "afterok:61+1"),
+    ],
+)
+def test_lists_of_dependencies(text: str, shown: str) -> None:
+    assert shown_dependencies(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("afterok:", "foo:1", "61:62", "61?62:63", "afterok:61:", "after:61+x", "afterok:abc"),
+        *("afterok :61", "+61", "after:61+0", "afterok:61;", "afterok:61_x", "afterok:61_1_2"),
+        *("singleton:3", "afterok:61,,", ",afterok:61", "afterok=61", "afterok:61.0", "expand:61"),
+    ],
+)
+def test_lists_that_slurm_refuses(text: str) -> None:
+    with pytest.raises(dependency.DependencyError):
+        dependency.parse(text)
+
+
 @given(st.text(max_size=20))
 def test_any_text_is_a_set_or_refused(text: str) -> None:
     with contextlib.suppress(TaskSetError):
