@@ -17,7 +17,7 @@ from gsched_cli.options import Option
 from gsched_cli.plan import OWN, Plan
 from gsched_cli.process import Process, identity, umask_of
 from gsched_cli.srun_options import components, own_job, read_options
-from gsched_cli.stepspec import Files, expanded, files, known_gres, step_spec
+from gsched_cli.stepspec import Files, expanded, files, known_gres, names, step_spec
 from gsched_cli.submission import (
     REFUSED,
     SPEC_RESOURCES,
@@ -43,6 +43,8 @@ NAME = "srun"
 #: kinds of MPI that supervisors serve; pmix where the nodes were built with libpmix
 MPI_TYPES = ("none", "pmi2", "pmix", "pmix_v4")
 MAX_PROGRAMS = 1 << 20
+#: what stands for a job where there is none
+NO_JOB = 4294967295
 NO_TERMINAL = """srun: error: ioctl(TIOCGWINSZ): Inappropriate ioctl for device
 srun: error: Not using a pseudo-terminal, disregarding --pty option
 """
@@ -178,7 +180,7 @@ def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
     if options.no_allocate:
         if not options.nodelist:
             raise Refusal("must specify a node list with -Z, --no-allocate.")
-        raise Refusal("--no-allocate (-Z) is not supported: tasks run within jobs alone")
+        _without_job(options, one)
     if inside and options.relative >= 0 and (options.nodelist or options.exclude):
         raise Refusal("-r,--relative not allowed with -w,--nodelist or -x,--exclude.")
     if inside and options.begin:
@@ -200,6 +202,23 @@ def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
             part.nodelist = _listed(part.nodelist, one)
         if "/" in part.exclude:
             part.exclude = _listed(part.exclude, one)
+
+
+def _without_job(options: LaunchOptions, one: _Run) -> NoReturn:
+    """-Z, which Slurm's nodes take of root and the SlurmUser alone."""
+    from gsched_cli.process import uid_of
+
+    if one.reader.uid not in (0, uid_of(one.reader.config().slurm_user)):
+        first = names("nodelist", options.nodelist)[0]
+        step = f"{NO_JOB}.{one.process.sid}"
+        denied = "Access/permission denied"
+        one.streams.stderr.write(
+            "srun: do not allocate resources\n"
+            f"srun: error: Task launch for StepId={step} failed on node {first}: {denied}\n"
+            f"srun: error: Application launch failed: {denied}\nsrun: Job step aborted\n"
+        )
+        raise Refusal(code=210)
+    raise Refusal("--no-allocate (-Z) is not supported: tasks run within jobs alone")
 
 
 def _listed(name: str, one: _Run) -> str:

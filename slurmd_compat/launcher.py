@@ -52,6 +52,7 @@ _INFINITE = 0xFFFFFFFFFFFFFFFF
 #: stepd's word for the line in the job's error file, by the cause of the kill
 _CAUSES = {
     "timeout": "timeout",
+    "inactive": "timeout",
     "requeue": "requeue",
     "preempted": "preempted",
     "preempt": "preempted",

@@ -59,14 +59,15 @@ class _Call:
 
 
 class ClientCalls:
-    """All of them. `said(number, letter, data)` and `lost(number)` tell of what comes."""
+    """All of them. `said(number, letter, data)` tells of what comes, `lost(number, met)` of its
+    end: `met` where there was a connection."""
 
     def __init__(
         self,
         loop: Loop,
         addresses: dict[str, str],
         said: Callable[[int, str, bytes], None],
-        lost: Callable[[int], None],
+        lost: Callable[[int, bool], None],
         clock: Callable[[], int],
         log: Any,
     ) -> None:
@@ -268,7 +269,7 @@ class ClientCalls:
         if self._held.pop(call.number, None) is None:
             return
         self._unhook(call)
-        self._lost(call.number)
+        self._lost(call.number, call.connected)
 
     # -- time
 

@@ -118,7 +118,7 @@ class StepService:
             loop,
             {"localhost": "127.0.0.1", **addresses},
             lambda number, letter, data: feed(ClientSaid(number, letter, data)),
-            lambda number: feed(ClientLost(number)),
+            lambda number, met: feed(ClientLost(number, met)),
             now_ms,
             log,
         )

@@ -319,7 +319,7 @@ class World:
     def _call(self, name: str, action: sw.CallClient) -> list[Any]:
         client = self.clients.setdefault(action.callback.port, Client(action.callback))
         if client.gone:
-            return [sw.ClientLost(action.client)]
+            return [sw.ClientLost(action.client, met=False)]
         client.calls.append((name, action.client))
         return []
 

@@ -322,6 +322,8 @@ def drain(led: Ledger, name: str, why: str, now: float, out: Outcome) -> None:
 def _verdict_of_end(rep: AttemptReport) -> tuple[JobState, str]:
     if rep.cause == "timeout":
         return JobState.TIMEOUT, "TimeLimit"
+    if rep.cause == "inactive":
+        return JobState.TIMEOUT, "InactiveLimit"
     if rep.cause == "oom":
         return JobState.OUT_OF_MEMORY, "OutOfMemory"
     if rep.cause == "node" or rep.wstatus < 0:

@@ -480,6 +480,8 @@ def size_of(spec: StepSpec, environment: bytes) -> int:
 
 def _step_cause(cause: str) -> str:
     """What a step's supervisors are told of a job's end."""
+    if cause == "inactive":
+        return "timeout"
     return cause if cause in ("timeout", "preempted", "requeue", "node", "oom") else "cancelled"
 
 

@@ -59,6 +59,10 @@ class InteractiveJob:
         self._over = False
         #: the client has its environment, and may run what it likes
         self._given = False
+        #: it is of a daemon before this one
+        self._restored = False
+        #: when its client was seen to be gone; -1: it was not
+        self._lost_ms = -1
 
     @property
     def _salloc(self) -> bool:
@@ -124,6 +128,7 @@ class InteractiveJob:
         which is this one."""
         if self.wire.no_shell:
             return
+        self._restored = True
         self._steps.clients.call(self.client, PATIENCE_MS)
         if self.jobs.record.kill:
             return
@@ -192,11 +197,31 @@ class InteractiveJob:
             self._say_revoked("")
             self._end(0, "cancelled", now)
 
-    def lost(self, now: int) -> None:
-        """The client has gone: nobody wants the job any more. Where it has a step, that ends and
-        the job with it."""
-        if not self.wire.no_shell and not any(lead.record.of_job for lead in self.jobs.running):
-            self._end(0, "cancelled", now)
+    def lost(self, now: int, *, met: bool) -> None:
+        """The client has gone. Where it has a step, that ends and the job with it; one that has
+        never been there wants no job. What salloc has allocated stays for InactiveLimit: there may
+        be others that use it."""
+        if self.wire.no_shell or any(lead.record.of_job for lead in self.jobs.running):
+            return
+        if self.wire.step is None and (met or self._restored):
+            if self._lost_ms < 0:
+                self._lost_ms = now
+            return
+        self._end(0, "cancelled", now)
+
+    def wake_at(self) -> int:
+        """Monotonic ms at which `tick` is due; -1: nothing is."""
+        limit = self._steps.rules.inactive_limit
+        if self._lost_ms < 0 or not limit or self._over:
+            return -1
+        partition = self._steps.config.partitions.get(self.jobs.job.partition)
+        if partition is not None and partition.root_only:
+            return -1
+        return self._lost_ms + 1000 * limit
+
+    def tick(self, now: int) -> None:
+        if 0 <= self.wake_at() <= now:
+            self._end(0, "inactive", now)
 
     def revoke(self, cause: str, now: int) -> None:
         """The job is ended from outside."""

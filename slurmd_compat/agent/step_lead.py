@@ -51,6 +51,8 @@ class Rules:
     #: seconds; 0 without end
     wait_time: int = 0
     kill_on_bad_exit: bool = False
+    #: InactiveLimit, seconds; 0 none
+    inactive_limit: int = 0
 
 
 @dataclass

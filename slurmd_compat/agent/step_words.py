@@ -128,9 +128,10 @@ class ClientSaid(msgspec.Struct):
 
 
 class ClientLost(msgspec.Struct):
-    """It could not be reached, or its connection has ended."""
+    """It could not be reached, or (`met`) its connection has ended."""
 
     client: int
+    met: bool = True
 
 
 class TaskStarted(msgspec.Struct):

@@ -66,7 +66,12 @@ def rules(config: Config) -> Rules:
         text = config.raw.get(key, "0")
         return int(text) if text.isdigit() else 0
 
-    return Rules(config.kill_wait, number("waittime"), number("killonbadexit") > 0)
+    return Rules(
+        config.kill_wait,
+        number("waittime"),
+        number("killonbadexit") > 0,
+        config.inactive_limit,
+    )
 
 
 class Steps:
@@ -353,6 +358,7 @@ class Steps:
         for jobs in self.jobs.values():
             marks += [lead.wake_at() for lead in jobs.running]
             marks += [self._limit_at(jobs), self._warn_at(jobs)]
+        marks += [job.wake_at() for job in self._interactive.values()]
         return min((mark for mark in marks if mark >= 0), default=-1)
 
     def tick(self, now: int) -> None:
@@ -366,6 +372,8 @@ class Steps:
                     lead.signal(jobs.job.spec.signal_num, now)
             if 0 <= self._limit_at(jobs) <= now:
                 self.stop_job(jobs.key, "timeout", now)
+        for job in list(self._interactive.values()):
+            job.tick(now)
         self._post.tick(now)
 
     def _limit_at(self, jobs: JobSteps) -> int:
@@ -404,7 +412,7 @@ class Steps:
                 jobs.gave_up(owner)
             client.alive = False
             if job is not None:
-                job.lost(now)
+                job.lost(now, met=item.met)
         elif isinstance(owner, Lead) and item.letter != "Z":
             owner.said(client, item.letter, item.data, now)
         elif isinstance(owner, Waiting) and jobs is not None:

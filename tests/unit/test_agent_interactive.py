@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from agent_world import World
+from agent_world import Client, World
 
 from gsched.model import Phase
 from gsched.model.step import Callback, StepSpec
@@ -15,9 +15,10 @@ STATUS = "srun: StepId=7.0 tasks 0-1: running"
 ABORTED = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish."
 
 
-def salloc(**options: object) -> tuple[World, object]:
+def salloc(extra: str = "", **options: object) -> tuple[World, object]:
     callback = Callback("h", 50, bytes(32))
-    world = World(2, interactive=Interactive(callback, **options), name="interactive")  # type: ignore[arg-type]
+    wire = Interactive(callback, **options)  # type: ignore[arg-type]
+    world = World(2, interactive=wire, name="interactive", extra=extra)
     world.run()
     return world, world.clients[50]
 
@@ -107,9 +108,57 @@ def test_a_hangup_of_salloc_gives_the_allocation_back() -> None:
     assert world.reports["n1"].cause == ""
 
 
-def test_salloc_goes_away() -> None:
+def test_the_job_of_a_salloc_that_was_killed_stays() -> None:
+    """Slurm 22.05 with InactiveLimit=0, its default: the job runs on."""
     world, client = salloc()
     world.leave(client)  # type: ignore[arg-type]
+    world.advance(24 * 3600_000)
+    assert world.phase("n1") == Phase.RUNNING
+    # Whoever is in the allocation goes on with it.
+    world.create(1, ntasks=2, min_nodes=2)
+    assert world.answer.step == 0
+    # Nor does a restart of the daemon end it, though nobody answers the call.
+    world.crash("n1")
+    world.advance(60_000)
+    assert world.phase("n1") == Phase.RUNNING
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_inactive_limit(restarted: bool) -> None:
+    """Slurm 22.05: TIMEOUT, Reason=InactiveLimit, ExitCode=0:0; its steps end with it."""
+    world, client = salloc(extra="InactiveLimit=10")
+    world.create(1, ntasks=2, min_nodes=2)
+    world.deliver()
+    world.leave(client)  # type: ignore[arg-type]
+    if restarted:
+        world.crash("n1")
+    world.advance(9_900)
+    assert world.phase("n1") == Phase.RUNNING
+    world.advance(200)
+    assert [word for s in world.supervisors.values() for word, _ in s.killed] == ["timeout"] * 2
+    world.all_end(15, 0)
+    world.advance(1000)
+    assert world.phase("n1") == Phase.RELEASED
+    assert (world.reports["n1"].cause, world.reports["n1"].wstatus) == ("inactive", 0)
+
+
+def test_no_inactive_limit_where_root_schedules() -> None:
+    """man slurm.conf: "ignored for jobs running in partitions with the RootOnly flag"."""
+    callback = Callback("h", 50, bytes(32))
+    extra = "InactiveLimit=10\nPartitionName=r Nodes=ALL RootOnly=YES"
+    world = World(2, interactive=Interactive(callback), extra=extra)
+    world.job.partition = "r"
+    world.run()
+    world.leave(world.clients[50])
+    world.advance(60_000)
+    assert world.phase("n1") == Phase.RUNNING
+
+
+def test_a_job_whose_salloc_has_never_been_there() -> None:
+    callback = Callback("h", 50, bytes(32))
+    world = World(2, interactive=Interactive(callback))
+    world.clients[50] = Client(callback, gone=True)
+    world.run()
     assert world.phase("n1") == Phase.RELEASED
     assert world.reports["n1"].cause == "cancelled"
 

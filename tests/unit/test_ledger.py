@@ -143,6 +143,14 @@ def test_a_time_limit_that_the_node_enforced_is_a_timeout_whatever_the_script_re
     assert job.state == JobState.TIMEOUT and job.reason == "TimeLimit"
 
 
+def test_inactive_limit_ends_a_job_as_its_time_limit_does() -> None:
+    b = Bench()
+    job = b.job()
+    b.schedule()
+    b.report("node1", at(job, Phase.RELEASED, wstatus=0, cause="inactive"))
+    assert job.state == JobState.TIMEOUT and job.reason == "InactiveLimit"
+
+
 def test_hold_and_release() -> None:
     b = Bench()
     job = b.job(hold=True)

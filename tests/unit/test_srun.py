@@ -596,3 +596,19 @@ def test_the_window_of_the_terminal_is_told() -> None:
     assert port[0] in found and not [item for item in found if b"PTY_WIN" in item]
     found = step("env", terminal=True, window=(43, 209)).created.environment.split(b"\0")
     assert not [item for item in found if b"PTY" in item]
+
+
+def test_without_a_job_for_users() -> None:
+    """A real Slurm 22.05 to a user who is neither root nor the SlurmUser; its number of a step
+    is by chance."""
+    done = srun("-Z", "-w", "node[2-3]", "hostname")
+    denied = "Access/permission denied"
+    words = done.err.splitlines()
+    assert words.pop(1).startswith("srun: error: Task launch for StepId=")
+    assert done.err.splitlines()[1].endswith(f" failed on node node2: {denied}")
+    assert words == [
+        "srun: do not allocate resources",
+        f"srun: error: Application launch failed: {denied}",
+        "srun: Job step aborted",
+    ]
+    assert (done.code, done.cluster.submitted) == (210, [])
