@@ -6,7 +6,9 @@
 
 Each seed draws accounts, QOS, users and limits, and 10 to 20 jobs (policy_draw.py). The same
 commands of sacctmgr and the same submissions are given to both, in the same order. When nothing is
-undecided any more, each job is compared: accepted or refused (text and exit code), state, reason.
+undecided any more, each job is compared: accepted or refused (text and exit code), state, reason;
+of an array how many of its tasks are where. Some seeds have jobs that come later and preempt: they
+are compared, and how many jobs have made way for them.
 
 The real Slurm is that of $PEER_DIR (default /tmp/peer-policies), made by
 $GSCHED_SHARED/peer/slurm-up and brought up where it is down; gsched's cluster is a throw-away one
@@ -142,15 +144,34 @@ class Side:
         ran.stderr = ran.stderr.replace("sbatch: Warning:", "sbatch: warning:")
         return Outcome(refusal=f"exit {ran.returncode}: {' / '.join(ran.stderr.splitlines())}")
 
+    def partition(self, name: str, qos: str) -> str:
+        """Gives a partition its QOS; "" or what is said if that fails."""
+        ran = self.run("root", "scontrol", "update", f"PartitionName={name}", f"QOS={qos}")
+        return ran.stderr.strip() if ran.returncode else ""
+
     def states(self) -> dict[str, Outcome]:
-        """Job id -> state and reason, of all jobs."""
-        ran = self.run("root", "squeue", "-h", "-t", "all", "-o", "%i|%T|%r")
-        found = {}
+        """Job id -> state and reason, of all jobs; of an array how many tasks are in each."""
+        ran = self.run("root", "squeue", "-h", "-r", "-t", "all", "-o", "%i|%T|%r")
+        tasks: dict[str, Counter[Outcome]] = {}
+        arrays = set()
         for line in ran.stdout.splitlines():
             number, state, reason = line.split("|", 2)
+            number, _, task = number.partition("_")
+            if task:
+                arrays.add(number)
             started = state in STARTED
-            found[number] = Outcome("", "RUNNING" if started else state, "" if started else reason)
-        return found
+            one = Outcome("", "RUNNING" if started else state, "" if started else reason)
+            tasks.setdefault(number, Counter())[one] += 1
+        return {
+            number: _together(counts) if number in arrays else next(iter(counts))
+            for number, counts in tasks.items()
+        }
+
+    def made_way(self, before: dict[str, Outcome]) -> int:
+        """How many of the jobs that ran do not run any more."""
+        now = self.states()
+        ran = [one for one in self.ids if one in before and before[one].state == "RUNNING"]
+        return sum(one not in now or now[one].state != "RUNNING" for one in ran)
 
     def cycles(self) -> tuple[int, int]:
         """How often Slurm's main and backfill schedulers have run."""
@@ -192,6 +213,8 @@ class Side:
                 break
             time.sleep(POLL_S)
         self.ids = []
+        for name in made.partitions:
+            self.partition(name, "")
         for words in made.cleanup:
             said = self.manage(words)
             while "Job(s) active" in said and time.monotonic() < end:
@@ -206,16 +229,30 @@ class Side:
 # ---- one seed ----------------------------------------------------------------------------------
 
 
+def _together(counts: Counter[Outcome]) -> Outcome:
+    """The tasks of an array as one outcome."""
+    parts = sorted(f"{n}x {one}".strip() for one, n in counts.items())
+    return Outcome(state="ARRAY", reason=", ".join(parts))
+
+
 def outcomes(side: Side, made: Draw) -> tuple[list[str], list[Outcome]]:
-    """What sacctmgr said to each command, and what became of each job."""
+    """What sacctmgr said to each command, and what became of each job. Where some came late: how
+    many jobs have made way, and what became of those."""
     said = [side.manage(words) for words in made.setup]
+    said += [side.partition(name, qos) for name, qos in made.partitions.items()]
     # All jobs are there before the first is considered: what starts depends on their order alone.
     side.nodes("drain")
     taken = [side.submit(job) for job in made.jobs]
     side.nodes("resume")
     states = side.settled()
     gone = Outcome(state="GONE")
-    return said, [one if isinstance(one, Outcome) else states.get(one, gone) for one in taken]
+    found = [one if isinstance(one, Outcome) else states.get(one, gone) for one in taken]
+    if made.late:
+        late = [side.submit(job) for job in made.late]
+        after = side.settled()
+        found.append(Outcome(state="MADEWAY", reason=str(side.made_way(states))))
+        found += [one if isinstance(one, Outcome) else after.get(one, gone) for one in late]
+    return said, found
 
 
 def both(what: Callable[[Side], T], slurm: Side, gsched: Side) -> tuple[T, T]:
@@ -236,13 +273,17 @@ def compare_seed(
         both(lambda side: side.clear(made), slurm, gsched)
     counts: Counter[str] = Counter()
     lines = []
-    for words, slurm_said, we_said in zip(made.setup, said, ours_said, strict=True):
+    commands = [*made.setup, *((f"partition {n} QOS={qos}",) for n, qos in made.partitions.items())]
+    for words, slurm_said, we_said in zip(commands, said, ours_said, strict=True):
         if bool(slurm_said) != bool(we_said):
             counts["setup"] += 1
             lines.append(
                 f"  sacctmgr {shlex.join(words)}\n    slurm  {slurm_said}\n    gsched {we_said}"
             )
-    for number, (job, left, right) in enumerate(zip(made.jobs, theirs, ours, strict=True)):
+    jobs = list(made.jobs)
+    if made.late:
+        jobs += [Submission("how many", ("made", "way")), *made.late]
+    for number, (job, left, right) in enumerate(zip(jobs, theirs, ours, strict=True)):
         verdict = judge(left, right, known)
         counts[verdict] += 1
         if verdict == "different" or everything:
@@ -256,7 +297,9 @@ def compare_seed(
         print("  with:")
         for command in made.setup:
             print(f"    sacctmgr -i {shlex.join(command)}")
-        for number, (job, one) in enumerate(zip(made.jobs, theirs, strict=True)):
+        for name, qos in made.partitions.items():
+            print(f"    scontrol update PartitionName={name} QOS={qos}")
+        for number, (job, one) in enumerate(zip(jobs, theirs, strict=True)):
             words = (*job.options, "--wrap", WORK)
             print(f"    {number}: {job.user}: sbatch {shlex.join(words)}  # {one}")
         sys.stdout.flush()

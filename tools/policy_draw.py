@@ -1,9 +1,10 @@
 """Draws a policy and a mix of jobs from a seed, for compare_policies.py.
 
 The policy is a list of sacctmgr's commands (accounts, QOS, users, with limits of every kind that is
-checked when a job is submitted or started); a job is a user and options of sbatch. The same seed
-gives the same draw on every machine. Limits are drawn near what the jobs ask for on a cluster of
-four nodes with 16 CPUs, 64,000 MB and eight GPUs each, so that about half of the jobs meet one.
+checked when a job is submitted or started), and now and then a partition's QOS and who preempts
+whom; a job, or an array, is a user and options of sbatch. The same seed gives the same draw on
+every machine. Limits are drawn near what the jobs ask for on a cluster of four nodes with 16 CPUs,
+64,000 MB and eight GPUs each, so that about half of the jobs meet one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class Draw:
     setup: list[tuple[str, ...]] = field(default_factory=list)
     cleanup: list[tuple[str, ...]] = field(default_factory=list)
     jobs: list[Submission] = field(default_factory=list)
+    #: partition -> its QOS, "" as before
+    partitions: dict[str, str] = field(default_factory=dict)
+    #: submitted once the others are decided: jobs of a QOS that preempts
+    late: list[Submission] = field(default_factory=list)
 
 
 def draw(seed: int) -> Draw:
@@ -42,10 +47,35 @@ def draw(seed: int) -> Draw:
     homes = _draw_users(rng, made, accounts)
     made.cleanup.append(("delete", "user", f"name={','.join(homes)}"))
     made.cleanup += [("delete", "account", f"name={name}") for name in reversed(accounts)]
-    made.cleanup.append(("delete", "qos", f"name={','.join(qos)}"))
+    made.cleanup.append(("delete", "qos", f"name={','.join([*qos, f'p{seed}qp'])}"))
     for _ in range(rng.randint(10, 20)):
         made.jobs.append(_draw_job(rng, homes, accounts, qos))
+    if rng.random() < 0.25:
+        # A QOS of the jobs, or one that is the partition's alone.
+        made.partitions[rng.choice(("gpu", "debug"))] = rng.choice([*qos, f"p{seed}qp"])
+    if rng.random() < 0.3:
+        _draw_preemption(rng, made, homes, qos)
     return made
+
+
+def _draw_preemption(rng: Random, made: Draw, homes: dict[str, list[str]], qos: list[str]) -> None:
+    """A QOS that preempts the others, and a few jobs in it that come last and want whole nodes."""
+    name = f"p{made.seed}qx"
+    mode = rng.choice(("cancel", "requeue"))
+    for one in (*qos, "normal"):
+        made.setup.append(("modify", "qos", one, "set", f"PreemptMode={mode}"))
+    words = ["Priority=1000", f"Preempt={','.join((*qos, 'normal'))}"]
+    words += _some(rng, QOS_LIMITS, rng.randint(0, 1))
+    made.setup.append(("add", "qos", name, *words))
+    user = rng.choice(list(homes))
+    for account in homes[user]:
+        made.setup.append(("modify", "account", account, "set", f"QOS+={name}"))
+    made.cleanup.append(("modify", "qos", "normal", "set", "PreemptMode=cluster"))
+    made.cleanup.append(("delete", "qos", f"name={name}"))
+    for _ in range(rng.randint(1, 2)):
+        options = [f"-N{rng.choice((1, 2))}", "--exclusive", "-t30", f"-q{name}"]
+        options.append(f"-A{rng.choice(homes[user])}")
+        made.late.append(Submission(user, tuple(options)))
 
 
 def _draw_qos(rng: Random, made: Draw) -> list[str]:
@@ -57,6 +87,11 @@ def _draw_qos(rng: Random, made: Draw) -> list[str]:
         if flags:
             words.append(f"Flags={','.join(flags)}")
         made.setup.append(("add", "qos", name, *words))
+    words = _some(rng, QOS_LIMITS, rng.randint(1, 2))
+    flags = [flag for flag, odds in QOS_FLAGS if rng.random() < odds]
+    if flags:
+        words.append(f"Flags={','.join(flags)}")
+    made.setup.append(("add", "qos", f"p{made.seed}qp", *words))
     return names
 
 
@@ -115,6 +150,8 @@ def _draw_job(
         options.append(f"-q{rng.choice([*qos, *qos, 'normal'])}")
     if rng.random() < 0.15:
         options.append("-pdebug")
+    if rng.random() < 0.1:
+        options.append(f"-a0-{rng.randint(1, 4)}{rng.choice(('', '', '%1', '%2'))}")
     return Submission(user, tuple(options))
 
 

@@ -203,6 +203,10 @@ class Cluster:
         """The priority in force of a waiting job."""
         return self._queue.priority(job_id)
 
+    def priorities(self, job_id: int) -> dict[str, int]:
+        """The same in each of its partitions. Cost: its rows of the queue."""
+        return self._queue.priorities(job_id)
+
     def unreserve(self, name: str) -> None:
         """An advance reservation is gone (see Windows.drop)."""
         self.changes += 1

@@ -391,6 +391,10 @@ class Queue:
         """The priority in force of a job in the queue, in the first of its partitions."""
         return self._ranks.last(self._rows[job_id][0])
 
+    def priorities(self, job_id: int) -> dict[str, int]:
+        """The same in each of its partitions. Cost: its rows."""
+        return {self.row[key][1]: self._ranks.last(key) for key in self._rows[job_id]}
+
     def __contains__(self, job_id: int) -> bool:
         return job_id in self._rows
 

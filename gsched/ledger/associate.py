@@ -131,9 +131,17 @@ def _qos(led: Ledger, name: str, assoc: Assoc | None, operator: bool) -> tuple[s
         chosen = name.lower()
     if chosen not in led.book.qos:
         return chosen, INVALID_QOS
+    if "Relative" in led.book.qos[chosen].flags and _of_a_partition(led, chosen):
+        # Its limits are parts of that partition.
+        return chosen, INVALID_QOS
     if not operator and assoc is not None and chosen not in led.book.allowed_qos(assoc):
         return chosen, INVALID_QOS
     return chosen, ""
+
+
+def _of_a_partition(led: Ledger, qos: str) -> bool:
+    """Whether it is the QOS of a partition."""
+    return any(part.qos.lower() == qos for part in led.config.partitions.values())
 
 
 def _wckey(led: Ledger, name: str, user: str) -> tuple[str, str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from gsched import tres
 from gsched.cluster.limits import MOST, NO_BILL, Bill, Chain, Draw
 from gsched.errors import message
@@ -64,6 +66,8 @@ class Keeper:
         #: associations or QOS have
         self.outdated = False
         self._known: dict[Place, Limits] = {}
+        #: what the largest node of a partition has
+        self._most: dict[str, tuple[int, int]] = {}
         #: whether there are limits on minutes used at all, and when jobs are looked at for them
         self.minutes = False
         self.look_at = 0.0
@@ -114,7 +118,7 @@ class Keeper:
         config = self._led.config
         names = [part.nodes for part in config.partitions.values() if part.qos.lower() == qos.name]
         have = self.capacity(names[0] if names else config.nodes)
-        return {name: have.get(name, 0) * count // 100 for name, count in counts.items()}
+        return {name: have.get(name, 0) * min(n, 100) // 100 for name, n in counts.items()}
 
     def capacity(self, names: Iterable[str]) -> Tres:
         """What these nodes have together, as they are configured."""
@@ -137,13 +141,38 @@ class Keeper:
     def signature(self, job: Job, partition: str, shape: Shape) -> Hashable | None:
         if not self.on:
             return None
-        asked = self.asked(job, partition, shape)
+        asked = self.needed(job, partition, shape)
         return self.place(job, partition), tuple(asked.items()), job.time_limit
 
     def asked(self, job: Job, partition: str, shape: Shape | None = None) -> Tres:
         """What a job asks for, with billing."""
         counts = tres.requested(job.spec, shape=shape)
         return tres.with_billing(self._led.config, partition, counts)
+
+    def needed(self, job: Job, partition: str, shape: Shape) -> Tres:
+        """The same with as many nodes as its CPUs and GPUs need at least, where it leaves their
+        number open: it is judged by the place that it would get."""
+        if not shape.nodes_set and not shape.overcommit:
+            cpus, gpus = self._largest(partition)
+            least = max(
+                -(-tres.asked_cpus(shape) // cpus) if cpus else 0,
+                -(-shape.gpus_total // gpus) if gpus else 0,
+            )
+            if least > tres.asked_nodes(shape):
+                shape = msgspec.structs.replace(shape, min_nodes=least)
+        return self.asked(job, partition, shape)
+
+    def _largest(self, partition: str) -> tuple[int, int]:
+        """The most CPUs, and GPUs, of any node of a partition."""
+        found = self._most.get(partition)
+        if found is None:
+            config = self._led.config
+            part = config.partitions.get(partition)
+            nodes = [config.nodes[name] for name in part.nodes] if part is not None else []
+            cpus = max((node.cpus for node in nodes), default=0)
+            found = cpus, max((node.gpus for node in nodes), default=0)
+            self._most[partition] = found
+        return found
 
     def chain(self, signature: Hashable) -> Chain:
         place, items, seconds = _signature(signature)
@@ -284,7 +313,7 @@ class Keeper:
         if not self.on:
             return []
         limits = self.of(self.place(job, partition))
-        asked = self.asked(job, partition)
+        asked = self.needed(job, partition, job.spec.shape)
         found = []
         for limit in limits.rules:
             draw = self._draw(limit, limits, asked, job.time_limit)
@@ -399,6 +428,7 @@ class Keeper:
         flush."""
         self.outdated = True
         self._known.clear()
+        self._most.clear()
         self.touched.update(self._led.jobs)
 
     def wrong(self) -> str:

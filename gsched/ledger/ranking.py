@@ -35,6 +35,8 @@ class Ranking:
         self.due = 0.0
         #: jobs of which the view tells another priority than their records
         self.told: set[int] = set()
+        #: below which a priority that is found does not fall, by partition
+        self.floor: dict[str, int] = {}
         #: jobs that were queued since the last command
         self._queued: set[int] = set()
         #: version of the book whose factors count
@@ -61,7 +63,21 @@ class Ranking:
         self._queued.add(job.id)
         columns = factors.columns(job, partition)
         now = self._led.meta.last_now
-        return columns, multifactor.priority(columns, factors.weights, now, self.fair)
+        priority = multifactor.priority(columns, factors.weights, now, self.fair)
+        if columns.fixed < 0:
+            priority = max(priority, self.floor.get(partition, 0))
+        return columns, priority
+
+    def of_running(self, now: float) -> dict[int, int]:
+        """The priorities of running and suspended jobs as they are now (CALCULATE_RUNNING). Cost:
+        all jobs, some us for each of these."""
+        factors, found = self.factors, {}
+        live = (JobState.RUNNING, JobState.SUSPENDED)
+        for job in self._led.jobs.values():
+            if job.state in live and job.spec.priority is None:
+                columns = factors.columns(job, job.partition)
+                found[job.id] = multifactor.priority(columns, factors.weights, now, self.fair)
+        return found
 
     def touch(self, job_id: int) -> None:
         """What the view tells of a job is to be looked at."""
@@ -155,9 +171,12 @@ def recalculate(led: Ledger, now: float, out: Outcome) -> None:
     }
     if ranking.changed():
         # What they are made of is another.
+        rising = "INCR_ONLY" in ranking.factors.weights.flags
         for job in led.jobs.values():
             if led.cluster.queued(job.id):
+                ranking.floor = led.cluster.priorities(job.id) if rising else {}
                 led.cluster.queue_job(job)
+        ranking.floor = {}
     weights = ranking.factors.weights
     found = led.cluster.sweep(
         Sweep(
@@ -171,10 +190,10 @@ def recalculate(led: Ledger, now: float, out: Outcome) -> None:
         )
     )
     if "CALCULATE_RUNNING" in weights.flags:
-        for job_id in led.meter.lasting:
-            job = led.jobs[job_id]
-            if job.spec.priority is None:
-                found[job_id] = ranking.rank(job, job.partition)[1]
+        found |= ranking.of_running(now)
+        over = [one for one in ranking.told if one not in led.jobs or led.jobs[one].finished]
+        out.ranks |= dict.fromkeys(over, 0)
+        ranking.told.difference_update(over)
     jobs = led.jobs
     same = [job_id for job_id, priority in found.items() if jobs[job_id].priority == priority]
     out.ranks |= found

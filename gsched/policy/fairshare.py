@@ -190,7 +190,9 @@ def classic(
         above = standing[one.above]
         if one.assoc.shares == SHARES_PARENT:
             one.norm_shares, one.effective = above.norm_shares, above.effective
-            one.factor, ratios[one.assoc.id] = above.factor, ratios[one.above]
+            one.factor = above.factor
+            if oblivious:
+                ratios[one.assoc.id] = ratios[one.above]
             continue
         part = one.assoc.shares / shares[one.above] if shares[one.above] else 0.0
         one.norm_shares = above.norm_shares * part

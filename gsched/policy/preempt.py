@@ -232,12 +232,22 @@ class Rules:
             return -1
         exempt = self.config.preempt_exempt_time
         if self.kind == "qos":
-            qos = self._book.qos.get(victim.spec.qos or _DEFAULT_QOS)
-            if qos is not None and qos.preempt_exempt_time is not None:
-                exempt = max(0, qos.preempt_exempt_time)
+            exempt = self._exempt(victim, exempt)
         cool = min(self.options.cooldown * victim.preempted, _MOST_COOL_S)
         longest = max(exempt, cool)
         return victim.start_time + longest if longest else 0
+
+    def _exempt(self, victim: Job, otherwise: int) -> int:
+        """PreemptExemptTime of its partition's QOS, else of its own, as it has OverPartQOS."""
+        qos = self._book.qos.get(victim.spec.qos or _DEFAULT_QOS)
+        part = self.config.partitions.get(victim.partition)
+        asked = [self._book.qos.get(part.qos.lower()) if part is not None else None, qos]
+        if qos is not None and "OverPartQOS" in qos.flags:
+            asked.reverse()
+        for one in asked:
+            if one is not None and one.preempt_exempt_time is not None:
+                return max(0, one.preempt_exempt_time)
+        return otherwise
 
 
 def above(job: Job, other: Job, find: Callable[[int], Job | None]) -> bool:

@@ -235,6 +235,18 @@ def test_exempt_for_a_time() -> None:
     assert sum(job.state == JobState.PREEMPTED for job in jobs) == 1
 
 
+@pytest.mark.parametrize(("flags", "exempt"), [((), 300), (("OverPartQOS",), 600)])
+def test_the_exempt_time_of_a_partitions_qos(flags: tuple[str, ...], exempt: int) -> None:
+    """qos.html: "A Partition QOS with PreemptExemptTime takes precedence over a job QOS with
+    PreemptExemptTime, unless the job QOS has the OverPartQOS flag enabled"."""
+    b = bench(QOS.replace("PartitionName=gpu", "PartitionName=gpu QOS=kept"))
+    put = b.led.book.put
+    put(Qos(9, "kept", preempt_exempt_time=300))
+    put(msgspec.structs.replace(b.led.book.qos["low"], preempt_exempt_time=600, flags=flags))
+    (job, *_) = fill(b)
+    assert b.led.rules().exempt_until(job) == job.start_time + exempt
+
+
 def test_partitions_by_tier() -> None:
     conf = CONF.replace("PartitionName=gpu Nodes=ALL", "PartitionName=gpu Nodes=ALL GraceTime=20")
     conf += "PartitionName=top Nodes=ALL PriorityTier=10 MaxTime=1:00:00\n"
