@@ -639,8 +639,8 @@ def test_a_fair_share_that_will_do(flags: tuple[str, ...], least: float | None) 
 
 
 def test_the_nodes_that_a_job_needs_at_least_count() -> None:
-    """Recorded, on nodes of 16 CPUs: 20 tasks need two nodes, so that one GPU a node is no more than
-    one (`-n20 --gpus=2`), and 2 x 20 minutes are more than 30 (`-n20 -t20`)."""
+    """Recorded, on nodes of 16 CPUs: 20 tasks need two nodes, so that one GPU a node is no more
+    than one (`-n20 --gpus=2`), and 2 x 20 minutes are more than 30 (`-n20 -t20`)."""
     made = bench()
     assoc(made, 20, max_tres_per_node={"gres/gpu": 1})
     two, one = submit(made, ntasks=20, gpus_total=2), submit(made, ntasks=2, gpus_total=2)
