@@ -162,6 +162,11 @@ int shell_code(void) {
 int program_run(const char *path, char **argv, char **env) {
     int status = -1;
     size_t count = 0;
+    if (access(path, R_OK | X_OK) != 0) {
+        /* As with Slurm: what is not there (for this user) keeps nobody from his work. */
+        complain("Access denied for %s: %s", path, strerror(errno));
+        return 0;
+    }
     while (argv[count])
         count++;
     char **words = calloc(count + 2, sizeof *words);
@@ -174,13 +179,18 @@ int program_run(const char *path, char **argv, char **env) {
         set_environment(env);
         forget_signals();
         execv(path, words);
-        fprintf(stderr, "%s: error: %s: %s\n", name, path, strerror(errno));
+        fprintf(stderr, "%s: error: Failed to execute %s prolog/epilog script: %s\n", name, name,
+                strerror(errno));
         _exit(127);
     }
     free(words);
     while (pid > 0 && waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
             return -1;
+    if (!WIFEXITED(status)) {
+        complain("error: script did not exit normally");
+        return 1 << 8;
+    }
     return status;
 }
 

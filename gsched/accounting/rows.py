@@ -153,7 +153,7 @@ def _file(spec: JobSpec, text: str, default: str) -> str:
 
 def _state(job: Job) -> str:
     # Another try follows what nobody meant as an end.
-    if job.requeue_after and job.state == JobState.CANCELLED:
+    if job.requeue_after and job.state in (JobState.CANCELLED, JobState.BOOT_FAIL):
         return "REQUEUED"
     return job.state.name
 
@@ -224,7 +224,8 @@ def _steps(job: Job, found: AcctJob, contain: bool) -> list[AcctStep]:
         "Unknown",
     )
     # The script runs in the first component of a heterogeneous job only; srun and salloc have none.
-    batches = [] if job.het_offset or job.spec.interactive else [batch]
+    # While PrologSlurmctld runs (or where that was all that ran) there is none yet.
+    batches = [] if job.het_offset or job.spec.interactive or job.prolog_due else [batch]
     if not contain:
         return batches
     extern = AcctStep(
@@ -251,7 +252,11 @@ def _step_state(job: Job) -> str:
         return job.state.name
     if job.state == JobState.OUT_OF_MEMORY:
         return "OUT_OF_MEMORY"
-    if job.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL) and not job.wstatus:
+    if job.state == JobState.BOOT_FAIL:
+        return "CANCELLED"
+    if job.state == JobState.CANCELLED and not job.wstatus and not job.usage.max_rss_kb:
+        return "CANCELLED"  # it never ran: whatever runs has memory
+    if job.state == JobState.NODE_FAIL and not job.wstatus:
         return job.state.name
     if job.wstatus & 0x7F:
         return "CANCELLED"

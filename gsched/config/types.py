@@ -409,6 +409,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 options[name.lower()] = value
         return options
 
+    @property
+    def nohold_on_prolog_fail(self) -> bool:
+        """SchedulerParameters=nohold_on_prolog_fail: what a Prolog has refused is queued again
+        without a hold."""
+        return "nohold_on_prolog_fail" in self.scheduler_options
+
     def port_of(self, node: str) -> int:
         """The slurmd port of a node."""
         return self.nodes[node].port or self.slurmd_port

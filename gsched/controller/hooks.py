@@ -121,7 +121,7 @@ class Hooks:
             self._waiting.extendleft(reversed(later))
 
     def _work(self, run: _Run) -> None:
-        config, error = self.config, ""
+        config, errors = self.config, []
         for program in config.epilog_slurmctld if run.epilog else config.prolog_slurmctld:
             name = "EpilogSlurmctld" if run.epilog else "PrologSlurmctld"
             try:
@@ -129,12 +129,14 @@ class Hooks:
             except (OSError, ValueError, subprocess.SubprocessError) as problem:
                 error = f"could not be run: {problem}"
             if error:
-                error = f"{name} {program} {error}"
+                errors.append(f"{name} {program} {error}")
                 if not run.epilog:
                     break
         with self._lock:
             self._busy.discard(run.job.id)
-            self._ended.append(HookEnded(run.job.id, run.job.attempt, run.epilog, error))
+            self._ended.append(
+                HookEnded(run.job.id, run.job.attempt, run.epilog, "; ".join(errors))
+            )
         os.eventfd_write(self._ready, 1)
         self._start()
 

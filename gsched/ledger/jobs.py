@@ -19,6 +19,7 @@ from gsched.ledger import (
     preempt,
     quotas,
     ranking,
+    refusals,
     reserved,
     steps,
     use,
@@ -30,7 +31,6 @@ from gsched.model import (
     Job,
     JobState,
     NodeAlloc,
-    NodeFlag,
     Phase,
     Placement,
     Plan,
@@ -43,11 +43,6 @@ from gsched.wire.messages import AttemptReport, Forget, Go, Kill
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
 
-#: reason and state text after a node could not launch a job, as Slurm words it
-LAUNCH_FAILED = "launch failed requeued held"
-#: why a node refused an attempt, where that is its own fault -> the reason it is drained for, in
-#: Slurm's words
-NODE_FAULTS = {"disk": "batch job complete failure", "prolog": "Prolog error"}
 #: wait status that is shown as exit code 0:125
 OOM_WSTATUS = 125
 
@@ -267,10 +262,7 @@ def _go(led: Ledger, job: Job, now: float, out: Outcome) -> None:
 def _share_ended(
     led: Ledger, job: Job, part: NodeAlloc, rep: AttemptReport, now: float, out: Outcome
 ) -> None:
-    if rep.error and rep.cause in NODE_FAULTS:
-        drain(led, part.node, NODE_FAULTS[rep.cause], now, out)
-    if rep.error and not job.finished:
-        launch_failed(led, job, part.node, rep.error, now, out)
+    if rep.error and refusals.taken(led, job, part.node, rep, now, out):
         return
     if part is job.alloc[0]:
         if rep.wstatus >= 0:
@@ -304,19 +296,7 @@ def _fault(led: Ledger, job: Job, part: NodeAlloc, fault: str, now: float, out: 
     key = (job.id, job.attempt)
     if key not in live.faults:
         live.faults.add(key)
-        drain(led, part.node, fault, now, out)
-
-
-def drain(led: Ledger, name: str, why: str, now: float, out: Outcome) -> None:
-    """Keeps a node that cannot start jobs from taking the next ones out of the queue."""
-    node = led.nodes[name]
-    if node.flags & NodeFlag.DRAIN:
-        return
-    node.flags |= NodeFlag.DRAIN
-    node.reason, node.reason_uid, node.reason_time = why, 0, int(now)
-    led.put_node(node, out)
-    led.cluster.set_usable(name, False)
-    out.log.append(("error", f"node {name} drained: {why}"))
+        refusals.drain(led, part.node, fault, now, out)
 
 
 def _verdict_of_end(rep: AttemptReport) -> tuple[JobState, str]:
@@ -388,7 +368,6 @@ def _end(
     if lost and job.start_time:
         heard = int(led.live[lost].reported or led.before)
         job.last_report = max(job.start_time, min(heard, int(now)))
-    unsent, job.prolog_due = job.prolog_due, False
     use.end(led, job, job.last_report or int(now), now, out)
     job.configuring = False
     led.preparing.pop(job.id, None)
@@ -396,9 +375,11 @@ def _end(
     led.put_job(job, out)
     if not job.requeue_after:
         mail.ended(led, job, now, out)
-    if unsent:
+    if job.prolog_due:
+        # No node has heard of it.
         for part in job.alloc:
             share_released(led, job, part, now, out)
+        job.prolog_due = False
         return
     for part in job.alloc:
         if part.phase < Phase.ENDED:
@@ -507,21 +488,6 @@ def node_failed(led: Ledger, job: Job, node: str, now: float, out: Outcome) -> N
     job.requeue_after = may_requeue(led, job)
     out.log.append(("warning", f"job {job.id} lost node {node}"))
     end(led, job, JobState.NODE_FAIL, "", now, out, cause="node", lost=node)
-
-
-def launch_failed(led: Ledger, job: Job, node: str, error: str, now: float, out: Outcome) -> None:
-    """A node refused or failed to launch: nothing ran; take all back, and hold the job, or it
-    would fail the same way again at once. An interactive job is over."""
-    job.system_comment = f"{node}: {error}"[:1024]
-    out.log.append(("error", f"job {job.id} could not be launched on {node}: {error}"))
-    if job.spec.interactive:
-        end(led, job, JobState.FAILED, "JobLaunchFailure", now, out, cause="launch")
-        return
-    job.requeue_after = True
-    job.hold_after = True
-    end(led, job, JobState.BOOT_FAIL, LAUNCH_FAILED, now, out, cause="launch")
-    for member in hetero.unit(led, job):
-        member.reason = LAUNCH_FAILED
 
 
 def requeue_running(

@@ -142,12 +142,11 @@ static int prolog(const char *path, const char *what, const char *option, struct
         return 0;
     if (pipe2(ends, O_CLOEXEC))
         return 1;
-    pid_t pid = start(path, e, ends[1], -1, &error);
+    error = access(path, R_OK | X_OK) ? errno : 0;
+    pid_t pid = error ? -1 : start(path, e, ends[1], -1, &error);
     close(ends[1]);
-    if (pid < 0 || error) {
+    if (pid < 0) {
         close(ends[0]);
-        if (pid > 0)
-            waitpid(pid, &wstatus, 0);
         say(2, "run_command: %s can not be executed (%s) %s", what, path,
             strerror(error ? error : EAGAIN));
         say(2, "%s did not exit normally. reason: Run command failed - configuration error", what);
@@ -167,7 +166,9 @@ static int prolog(const char *path, const char *what, const char *option, struct
     close(ends[0]);
     while (waitpid(pid, &wstatus, 0) < 0 && errno == EINTR)
         ;
-    int status = WIFEXITED(wstatus) ? WEXITSTATUS(wstatus) : 128 + WTERMSIG(wstatus);
+    int status = WIFEXITED(wstatus) ? WEXITSTATUS(wstatus) : 1;
+    if (!WIFEXITED(wstatus))
+        say(2, "%s did not exit normally. reason: ", what);
     if (status) {
         say(2, "%s failed status=%d", option, status);
         return status;
@@ -207,6 +208,8 @@ static void epilog(const char *path, const char *what, const struct environ *e)
     pid_t pid = start(path, e, -1, 2, &error);
     if (pid < 0)
         return;
+    if (error)
+        say(2, "execve(%s): %s", path, strerror(error));
     int64_t end = now_ms() + EPILOG_MS;
     sigset_t child;
     sigemptyset(&child);
