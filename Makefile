@@ -1,4 +1,4 @@
-# Verbs: demo, test, sanitize, bench, lint. Everything happens in a virtual environment of the project's own.
+# Verbs: demo, test, test-vm, sanitize, bench, lint. Everything happens in a virtual environment of the project's own.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,7 +15,7 @@ SOURCES := pyproject.toml setup.py $(shell find gsched slurmd_compat cli \
 	-name '*.py' -o -name '*.pyi' -o -name '*.pyx' -o -name '*.pxi' -o -name '*.[ch]' \
 	-o -name '*.json' | grep -v '_core\.c$$')
 
-.PHONY: demo test sanitize bench lint clean
+.PHONY: demo test test-vm sanitize bench lint clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" tools/demo.sh
@@ -24,6 +24,10 @@ demo: $(VENV)/.installed
 # which would import the source tree without its compiled core.
 test: $(VENV)/.tested
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -n $(WORKERS) $(ARGS)
+
+# Control groups of version 2, in a virtual machine; skips where there is no QEMU.
+test-vm: $(VENV)/.tested
+	$(BIN)/python tools/run_in_vm.py $(ARGS)
 
 # The core's and the supervisor's tests on builds that stop at the first wrong access or undefined operation.
 sanitize: $(VENV)/.tested

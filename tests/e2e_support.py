@@ -21,12 +21,15 @@ from gsched.wire.messages import JobQuery
 
 BIN = Path(sys.executable).parent
 TEST_USER = "gschedtest"
-#: seconds that anything may take on a slow machine
+#: how much slower than an ordinary one this machine is (an emulated one about ten times)
+SLOW = float(os.environ.get("GSCHED_SLOW", "1"))
+#: seconds that anything may take on an ordinary machine that is busy
 PATIENCE = 30.0
 
 
 def until(what: str, ready: Callable[[], object], patience: float = PATIENCE) -> object:
     """Waits until `ready()` is true and returns what it gave; fails naming `what`."""
+    patience *= SLOW
     end = time.monotonic() + patience
     while True:
         got = ready()
@@ -85,7 +88,8 @@ class LocalCluster:
         return self.run(argv, check=check, env=env)
 
     def up(self) -> str:
-        return self.gsched("up", "-v", *self.options, env=self.up_env).stdout
+        words = ["up", "-v", "--timeout", f"{60 * SLOW:g}", *self.options]
+        return self.gsched(*words, env=self.up_env).stdout
 
     def __enter__(self) -> LocalCluster:
         try:
@@ -152,7 +156,7 @@ class LocalCluster:
             text=True,
             cwd=cwd or self.work,
             env={**self.env(user), **(env or {})},
-            timeout=timeout,
+            timeout=timeout * SLOW,
             check=False,
         )
         if check:

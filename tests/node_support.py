@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import zmq
+from e2e_support import SLOW
 
 from gsched.model import Job, JobSpec, JobState, NodeAlloc, Phase
 from gsched.wire.identity import Admission
@@ -153,6 +154,7 @@ class NodeUnderTest:
         self.sockets.send_node("node1", encode(Orders(self.epoch, self.session, list(orders))))
 
     def until(self, what: str, ready: Callable[[], object], patience: float = 15.0) -> None:
+        patience *= SLOW
         end = time.monotonic() + patience
         while not ready():
             assert time.monotonic() < end, f"{what}: not within {patience:g} s\n{self.log()}"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from e2e_support import SLOW
 from node_support import NodeUnderTest
 
 from gsched.model import Phase
@@ -121,6 +122,7 @@ class Listener:
 
 
 def wait_for(what: str, ready: Callable[[], Any], patience: float = 15.0) -> Any:
+    patience *= SLOW
     end = time.monotonic() + patience
     while not (found := ready()):
         assert time.monotonic() < end, f"{what}: not within {patience:g} s"
