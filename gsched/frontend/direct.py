@@ -49,18 +49,19 @@ class Direct:
             self._names.put_into(call, who)
             deliver = partial(replies.__setitem__, place)
             self._upstream.forward(call, who.uid, who.gid, who.pid, deliver, now)
-        tick = 0.0
+        tick = now + _TICK_S
         while True:
-            now = time.monotonic()
-            if now >= tick:
-                tick = now + _TICK_S
-                self._upstream.expire(now)
-                self._watch()
+            # First of all: the link may have come back while nobody asked.
             self._upstream.turn(now)
             if len(replies) == len(calls):
                 self._accounts.purge(now)
                 return [replies[place] for place in range(len(calls))]
+            if now >= tick:
+                tick = now + _TICK_S
+                self._upstream.expire(now)
+            self._watch()
             self._poll.poll(_TICK_S * 1000)
+            now = time.monotonic()
 
     def _watch(self) -> None:
         """Follows the descriptors of the link, which a new dial changes."""
