@@ -8,12 +8,13 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_support import BIN, LocalCluster, until
+from e2e_support import BIN, PATIENCE, LocalCluster, until
 
 from slurmd_compat import pmix
 
@@ -24,12 +25,14 @@ def cluster() -> Iterator[LocalCluster]:
         yield made
 
 
-def batch(cluster: LocalCluster, name: str, body: str, *options: str) -> str:
+def batch(
+    cluster: LocalCluster, name: str, body: str, *options: str, patience: float = PATIENCE
+) -> str:
     """Runs a script as a job; what it wrote."""
     out = cluster.work / f"{name}.out"
     script = f"#!/bin/bash\nexec 2>&1\n{body}\n"
-    job = cluster.sbatch("-o", str(out), "-J", name, "-t", "5", *options, script=script)
-    cluster.ended(job)
+    job = cluster.sbatch("-o", str(out), "-J", name, "-t", "15", *options, script=script)
+    cluster.ended(job, patience)
     return out.read_text()
 
 
@@ -298,9 +301,65 @@ else:
 """
 
 
+#: the script of PyTorch's tutorial on several nodes, as it stands there but for the numbers
+TORCHRUN = r"""
+nodes=( $( scontrol show hostnames $SLURM_JOB_NODELIST ) )
+nodes_array=($nodes)
+head_node=${nodes_array[0]}
+head_node_ip=$(srun --nodes=1 --ntasks=1 -w "$head_node" hostname --ip-address)
+
+echo head $head_node of ${#nodes[@]}
+export LOGLEVEL=INFO
+
+srun torchrun \
+--nnodes 4 \
+--nproc_per_node 8 \
+--rdzv_id $RANDOM \
+--rdzv_backend c10d \
+--rdzv_endpoint $head_node_ip:29500 \
+worker.py
+echo rc $?
+"""
+
+TORCH_WORKER = r"""
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, local = dist.get_rank(), int(os.environ["LOCAL_RANK"])
+total = torch.tensor([float(rank)])
+dist.all_reduce(total)
+mine = os.environ["SLURMD_NODENAME"], os.environ["CUDA_VISIBLE_DEVICES"].split(",")[local]
+seen = [None] * dist.get_world_size()
+dist.all_gather_object(seen, mine)
+if rank == 0:
+    print("allreduce", int(total), "gpus", len(set(seen)), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def torch_folder() -> Path | None:
+    """Where the torchrun of a Python with PyTorch is: GSCHED_TORCH_PYTHON, or this one."""
+    python = Path(os.environ.get("GSCHED_TORCH_PYTHON", sys.executable))
+    if not (python.parent / "torchrun").exists():
+        return None
+    done = subprocess.run([python, "-c", "import torch"], capture_output=True)
+    return python.parent if done.returncode == 0 else None
+
+
+@pytest.mark.timeout(900)
 def test_launch_as_torchrun_on_four_nodes_of_eight_gpus(cluster: LocalCluster) -> None:
-    (cluster.work / "worker.py").write_text(WORKER)
-    text = batch(cluster, "torch", LAUNCH, "-N4", "--gpus-per-node=8", "--ntasks-per-node=1", "-c8")
+    """With PyTorch its own torchrun and gloo, else a program that does as much."""
+    folder = torch_folder()
+    options = ("-N4", "--gpus-per-node=8", "--ntasks-per-node=1", "-c8")
+    (cluster.work / "worker.py").write_text(TORCH_WORKER if folder else WORKER)
+    if folder is None:
+        text = batch(cluster, "torch", LAUNCH, *options)
+    else:
+        path = f"export PATH={folder}:$PATH GLOO_SOCKET_IFNAME=lo OMP_NUM_THREADS=1"
+        text = batch(cluster, "torch", path + TORCHRUN, *options, patience=600)
+        assert "gpus 32\n" in text
     assert "head node1 of 4" in text
     # 0 + 1 + ... + 31
     assert "allreduce 496" in text
