@@ -285,8 +285,8 @@ FIELDS: dict[str, tuple[str, Parse]] = {
 
 def _enforce(pair: Pair) -> str:
     word = values.choice(pair, "NO", "ALL", "ANY", "YES")
-    # YES is what older releases called ALL.
-    return "ALL" if word == "YES" else word
+    # YES is of older releases.
+    return "ANY" if word == "YES" else word
 
 
 #: keys that may be given several times, each adding a script

@@ -150,7 +150,7 @@ PriorityWeightJobSize
 PriorityWeightPartition
 PriorityWeightQOS
 PriorityWeightTRES
-PrivateData=none
+PrivateData
 ProctrackType
 Prolog
 PrologEpilogTimeout
@@ -296,6 +296,38 @@ def _licenses(config: Config) -> str:
     return _joined(tuple(f"{name}:{count}" for name, count in config.licenses.items()))
 
 
+#: words of PrivateData
+_PRIVATE = (
+    *("accounts", "cloud", "events", "jobs", "nodes", "partitions", "reservations", "usage"),
+    "users",
+)
+
+
+def _private(config: Config) -> str:
+    found = {word.lower() for word in config.private_data}
+    return ",".join(word for word in _PRIVATE if "all" in found or word in found) or "none"
+
+
+#: flags of PrologFlags as Slurm spells them, and what they bring along
+_PROLOG_FLAGS: dict[str, tuple[str, ...]] = {
+    "Alloc": (),
+    "Contain": ("Alloc",),
+    "DeferBatch": (),
+    "ForceRequeueOnFail": (),
+    "NoHold": (),
+    "RunInJob": ("Alloc", "Contain"),
+    "Serial": (),
+    "X11": ("Alloc", "Contain"),
+}
+
+
+def _prolog_flags(config: Config) -> str:
+    said = {flag.lower() for flag in config.prolog_flags}
+    found = {flag for flag in _PROLOG_FLAGS if flag.lower() in said}
+    found = found.union(*(_PROLOG_FLAGS[flag] for flag in found))
+    return _joined(tuple(flag for flag in _PROLOG_FLAGS if flag in found))
+
+
 def _messages(config: Config) -> int:
     """MaxDBDMsgs by Slurm's rule: room for every job and node, at least 10,000."""
     return max(10000, 2 * config.max_job_count + 4 * len(config.nodes))
@@ -333,7 +365,7 @@ _COMPUTED: dict[str, Callable[[Config], object]] = {
     "MinJobAge": lambda c: _seconds(c.min_job_age),
     "MULTIPLE_SLURMD": lambda c: "yes" if _shared_hosts(c) else "no",
     "OverTimeLimit": lambda c: "UNLIMITED" if c.over_time_limit >= 65534 else _min(c),
-    "PreemptMode": lambda c: c.preempt_mode,
+    "PreemptMode": lambda c: ",".join(sorted(c.preempt_mode.split(","))),
     "PreemptParameters": lambda c: c.preempt_parameters or NULL,
     "PreemptExemptTime": lambda c: format_padded(c.preempt_exempt_time),
     "PreemptType": lambda c: NULL if c.preempt_type == "preempt/none" else c.preempt_type,
@@ -355,9 +387,10 @@ _COMPUTED: dict[str, Callable[[Config], object]] = {
     "PriorityWeightPartition": lambda c: c.priority_weight_partition,
     "PriorityWeightQOS": lambda c: c.priority_weight_qos,
     "PriorityWeightTRES": lambda c: c.priority_weight_tres or NULL,
+    "PrivateData": _private,
     "ProctrackType": lambda c: c.proctrack_type,
     "PrologEpilogTimeout": lambda c: c.prolog_epilog_timeout or 65534,
-    "PrologFlags": lambda c: _joined(c.prolog_flags),
+    "PrologFlags": _prolog_flags,
     "PropagateResourceLimits": lambda c: (
         _joined(c.propagate_limits) if c.propagate_limits or c.propagate_limits_except else "ALL"
     ),

@@ -315,6 +315,10 @@ def test_config_lines(shared: Path) -> None:
     assert invoke(run, ["show", "config", "minjobage"], cluster())[0] == (
         "MinJobAge               = 300 sec\n"
     )
+    # All keys, in this order, then our own.
+    shown = [line.partition("=")[0].strip() for line in lines[1:-3]]
+    wanted = [line.partition("=")[0].strip() for line in golden[1:-3]]
+    assert shown[: len(wanted)] == wanted
 
 
 # ---- changes ---------------------------------------------------------------------------------
