@@ -311,6 +311,7 @@ def _steps(wanted: _Wanted, streams: Streams, reader: Reader) -> int:
     if not steps:
         return code
     try:
+        _known(steps, reader)
         reply = reader.call(CancelJobs([], wanted.signal, steps=steps))
     except ControllerDown:
         for job, _ in steps:
@@ -324,6 +325,15 @@ def _steps(wanted: _Wanted, streams: Streams, reader: Reader) -> int:
             number = _report(streams, f"job {what.replace('step ', 'step id ', 1)}", sentence)
         code = number
     return code
+
+
+def _known(steps: Sequence[tuple[str, int]], reader: Reader) -> None:
+    """Sees to it that the controller knows of steps that have just begun."""
+    from gsched.wire.messages import JobQuery
+    from gsched_cli.stepview import tell_now
+
+    ids = {int(re.split("[_+]", job)[0]) for job, _ in steps}
+    tell_now(reader, reader.jobs(JobQuery(ids=sorted(ids), active_only=True)).jobs)
 
 
 def _agreed_step(step: tuple[str, int], streams: Streams, reader: Reader) -> bool:

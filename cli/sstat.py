@@ -147,7 +147,7 @@ def _uses(
         return
     views = {
         view.number: view
-        for view in load_steps(reader, f"{NAME}: error:", job_ids=[job.id])
+        for view in load_steps(reader, f"{NAME}: error:", job_ids=[job.id], as_told=True)
         if view.job.id == job.id
     }
     found = _asked(job, [] if step is None else [step], pids, streams, reader) if views else []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterable
 
 from gsched import tres
@@ -13,6 +15,8 @@ from gsched_cli.common import Reader
 from gsched_cli.jobview import JobView
 from gsched_cli.stop import asking
 
+#: most jobs whose nodes are asked what steps they run
+MOST_ASKED = 16
 #: behind every number that an srun gets
 _LAST = 1 << 32
 
@@ -103,12 +107,43 @@ class StepView:
 
 
 def load_steps(
-    reader: Reader, prefix: str, *, job_ids: Iterable[int] = (), uids: Iterable[int] = ()
+    reader: Reader,
+    prefix: str,
+    *,
+    job_ids: Iterable[int] = (),
+    uids: Iterable[int] = (),
+    as_told: bool = False,
 ) -> list[StepView]:
-    """Steps that run, in order, and the scripts of batch jobs. Raises Stop if nobody answers."""
+    """Steps that run, in order, and the scripts of batch jobs; `as_told`: without those that the
+    controller has not been told of yet. Raises Stop if nobody answers."""
     query = StepQuery(sorted(job_ids), sorted(uids))
     rows = asking(lambda: reader.steps(query), prefix)
+    if not as_told and tell_now(reader, rows.jobs):
+        rows = asking(lambda: reader.steps(query), prefix)
     return sorted(_views(rows, reader.now()), key=lambda view: view.order)
+
+
+def tell_now(reader: Reader, jobs: Iterable[Job]) -> bool:
+    """Has the nodes that lead these jobs tell the controller of all steps, which it learns of in
+    batches otherwise; of few jobs only. False: nobody was asked."""
+    from gsched.client import ControllerDown, RequestRefused
+    from gsched.wire.messages import AskAgent
+    from gsched.wire.steps import TellSteps
+    from gsched.wire.usertext import encode
+
+    leaders = {
+        job.het_job_id or job.id
+        for job in jobs
+        if job.state in (JobState.RUNNING, JobState.SUSPENDED) and job.alloc
+    }
+    if not 0 < len(leaders) <= MOST_ASKED:
+        return False
+    # Where one does not answer, what the controller has is shown.
+    with contextlib.suppress(ControllerDown, RequestRefused):
+        for job in leaders:
+            # Not one of the command's own numbers: those are of what it changes.
+            reader.call(AskAgent(job, encode(TellSteps(job))), os.urandom(16))
+    return True
 
 
 def _views(rows: StepRows, now: float) -> Iterable[StepView]:

@@ -34,6 +34,7 @@ from gsched.wire.steps import (
     PassedBack,
     PassOn,
     StatSteps,
+    TellSteps,
     ToAgent,
 )
 from slurmd_compat import step_pids
@@ -179,7 +180,7 @@ class StepService:
         self._ask(Source("local", number), uid, gid, message)
 
     def _ask(self, source: Source, uid: int, gid: int, message: Any) -> None:
-        if isinstance(message, CreateStep | AttachStep):
+        if isinstance(message, CreateStep | AttachStep | TellSteps):
             self._feed(Ask(source, uid, gid, message))
         elif isinstance(message, StatSteps):
             self._stats.ask(source, uid, gid, message)

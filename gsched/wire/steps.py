@@ -60,11 +60,17 @@ class StatSteps(_Msg):
     pids: bool = False
 
 
+class TellSteps(_Msg):
+    """Tell the controller of all steps of a job now. Answered by Taken once it has them."""
+
+    job_id: int
+
+
 class ListPids(_Msg):
     """The processes of all steps on a node (scontrol listpids). Answered by Pids."""
 
 
-ToAgent = Behalf | CreateStep | AttachStep | StatSteps | ListPids
+ToAgent = Behalf | CreateStep | AttachStep | StatSteps | TellSteps | ListPids
 
 
 class Taken(_Msg):

@@ -86,6 +86,8 @@ class JobSteps:
         self.stopping = ""
         #: request -> number of its step (-1 it waits)
         self.requests: dict[bytes, int] = {}
+        #: steps that somebody waits for the controller to know
+        self.tell_now: set[int] = set()
         #: the job's warning signal was sent to its steps
         self.warned = False
 
@@ -447,6 +449,7 @@ class JobSteps:
         lead = self.leads.get(number)
         if lead is None:
             return
+        self.tell_now.discard(number)
         if ended or not lead.over:
             self.dirty.pop(number, None)
         lead.mark_kept(ended)

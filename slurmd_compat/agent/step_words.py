@@ -7,7 +7,15 @@ from typing import NamedTuple
 import msgspec
 
 from gsched.model.step import Callback, Step, StepSpec
-from gsched.wire.steps import AttachStep, CreateStep, FromAgent, LaunchStep, Mail, TaskEnd
+from gsched.wire.steps import (
+    AttachStep,
+    CreateStep,
+    FromAgent,
+    LaunchStep,
+    Mail,
+    TaskEnd,
+    TellSteps,
+)
 from slurmd_compat.agent.words import Key
 
 
@@ -109,7 +117,7 @@ class Ask(msgspec.Struct):
     source: Source
     uid: int
     gid: int
-    message: CreateStep | AttachStep
+    message: CreateStep | AttachStep | TellSteps
 
 
 class MailIn(msgspec.Struct):

@@ -23,10 +23,12 @@ from gsched.wire.steps import (
     NotTaken,
     PassedBack,
     Taken,
+    TellSteps,
 )
 from slurmd_compat.agent.step_client import ClientTable
 from slurmd_compat.agent.step_create import JobSteps, NoStep, Waiting
 from slurmd_compat.agent.step_fit import MOST, unfit, unfit_callback
+from slurmd_compat.agent.step_heard import Hearers
 from slurmd_compat.agent.step_interactive import PATIENCE_MS, InteractiveJob, read
 from slurmd_compat.agent.step_lead import Lead, Rules
 from slurmd_compat.agent.step_post import Post
@@ -41,6 +43,7 @@ from slurmd_compat.agent.step_words import (
     MailIn,
     SendMail,
     ShareRecord,
+    Source,
     StepAction,
     StepInput,
     StepKey,
@@ -117,6 +120,7 @@ class Steps:
         #: leads with something to tell the controller
         self._told_later: dict[StepKey, None] = {}
         self._post = Post(self)
+        self._hearers = Hearers(self)
 
     # -- what the agent asks and says
 
@@ -197,7 +201,8 @@ class Steps:
         found: list[Step] = []
         room = MOST_TOLD_BYTES
         for lead in jobs.dirty.values():
-            if not lead.over and now - lead.record.started_ms < REPORT_MS:
+            young = now - lead.record.started_ms < REPORT_MS
+            if young and not lead.over and lead.key.step not in jobs.tell_now:
                 # A short one is told of once, at its end: else it were seen to run when it is over.
                 self.report_soon(now)
                 continue
@@ -219,13 +224,16 @@ class Steps:
         jobs = self.jobs.get(key)
         if jobs is None:
             return
-        for number, ended in steps:
+        heard = list(steps)
+        for number, ended in heard:
             jobs.kept(number, ended)
+        self._hearers.kept(key, [number for number, _ in heard])
         if jobs.dirty:
             self.report_soon(now)
 
     def forget(self, key: Key) -> None:
         """The attempt is forgotten, and its steps with it."""
+        self._hearers.forget(key)
         jobs = self.jobs.pop(key, None)
         if jobs is not None:
             for lead in list(jobs.leads.values()):
@@ -301,6 +309,9 @@ class Steps:
 
     def report_soon(self, now: int) -> None:
         self._report_at(now + REPORT_MS)
+
+    def report_now(self, now: int) -> None:
+        self._report_at(now)
 
     def drop_lead(self, key: StepKey) -> None:
         self.emit(DropStep(key))
@@ -450,9 +461,11 @@ class Steps:
 
     def ask(self, item: Ask, now: int) -> None:
         answer = self._answer(item, now)
-        if answer is None:
-            return
-        source = item.source
+        if answer is not None:
+            self.reply(item.source, answer)
+
+    def reply(self, source: Source, answer: FromAgent) -> None:
+        """To a client here, or to the node that has passed its question on."""
         if source.kind == "node":
             word = PassedBack(source.token, encode(answer))
             self.emit(SendMail(source.job_id, source.attempt, source.node, word))
@@ -475,6 +488,8 @@ class Steps:
             return _not_confirmed(job_id, "Access/permission denied", "ESLURM_ACCESS_DENIED")
         if not record.launch.batch:
             return self._post.pass_on(item, record, now)
+        if isinstance(message, TellSteps):
+            return self._hearers.ask(item, record.key, now)
         if record.phase < Phase.RUNNING:
             return NotTaken(
                 f"error: Unable to create step for job {job_id}: Job is pending execution",
@@ -537,8 +552,10 @@ class Steps:
             assert not (jobs.stopping and jobs.waiting)
 
 
-def _nonsense(message: CreateStep | AttachStep) -> str:
+def _nonsense(message: CreateStep | AttachStep | TellSteps) -> str:
     """What of a request cannot be meant; "" nothing."""
+    if isinstance(message, TellSteps):
+        return ""
     if len(message.request_id) > MOST_ID:
         return "id"
     if isinstance(message, CreateStep):

@@ -85,6 +85,22 @@ def test_steps_from_their_start_to_their_end(cluster: LocalCluster) -> None:
     assert steps(cluster, job) == []
 
 
+def test_a_step_is_known_as_soon_as_srun_has_been_told_of_it(cluster: LocalCluster) -> None:
+    """Its first task runs before a batch of news has gone to the controller."""
+    script = """#!/bin/bash
+srun -J seen bash -c 'squeue -h -s -j $SLURM_JOB_ID -o "%i %j"; \\
+    scontrol -o show step $SLURM_JOB_ID.0 | cut -d" " -f1; scancel $SLURM_JOB_ID.0; sleep 60' 2>err
+"""
+    job = cluster.sbatch("-n1", "-o", "seen.out", script=script)
+    cluster.ended(job)
+    assert (cluster.work / "seen.out").read_text().splitlines() == [
+        f"{job}.0 seen",
+        f"{job}.batch batch",
+        f"StepId={job}.0",
+    ]
+    assert f"STEP {job}.0 ON " in (cluster.work / "err").read_text()
+
+
 def test_a_step_of_another_user(cluster: LocalCluster, other_user: str) -> None:
     job = begin(cluster)
     done = cluster.run(["scancel", f"{job}.0"], user=other_user, check=False)

@@ -9,7 +9,7 @@ from agent_world import CLUSTER, World
 from gsched.model import Phase
 from gsched.model.step import Callback, StepState
 from gsched.wire.messages import Kill, Signal, StepsKept
-from gsched.wire.steps import AttachStep, NotTaken, Taken
+from gsched.wire.steps import AttachStep, NotTaken, Taken, TellSteps
 from slurmd_compat.agent import Linked, Tick, step_text, steps
 from slurmd_compat.agent.step_words import (
     Ask,
@@ -679,3 +679,29 @@ def test_ends_shortly_after_each_other_are_one_line() -> None:
         "srun: error: n1: tasks 0-1: Exited with exit code 2",
         "srun: error: n1: task 2: Exited with exit code 2",
     ]
+
+
+def test_whoever_asks_for_steps_hears_when_the_controller_has_them() -> None:
+    """squeue -s, scancel JOB.STEP: a step is known as soon as srun has been told of it."""
+    world = running(2)
+    world.create(1, ntasks=1)
+    assert world.answer == Taken(bytes([0, 0, 0, 1]), 0)
+    assert 0 not in world.kept
+    world.feed("n1", Ask(Source("call", 9), 1000, 1000, TellSteps(7)))
+    world.advance(1)
+    assert world.answer == Taken(b"")
+    assert world.kept[0].state == StepState.RUNNING
+    # Nothing is new: he hears at once; strangers hear nothing of it.
+    answers = len(world.answers)
+    world.feed("n1", Ask(Source("call", 10), 1000, 1000, TellSteps(7)))
+    assert world.answers[answers:] == [Taken(b"")]
+    world.feed("n1", Ask(Source("call", 11), 1001, 1001, TellSteps(7)))
+    assert isinstance(world.answer, NotTaken)
+    # A job that is forgotten meanwhile keeps nobody waiting.
+    world.keeping = False
+    world.create(2, ntasks=1)
+    answers = len(world.answers)
+    world.feed("n1", Ask(Source("call", 12), 1000, 1000, TellSteps(7)))
+    assert len(world.answers) == answers
+    world.leader.steps.forget(next(iter(world.leader.steps.jobs)))
+    assert world.leader.steps._hearers._held == []
