@@ -443,6 +443,16 @@ class Core:
         """How many cores of each of its domains are in use: said once after a node's domains
         changed while jobs hold some of it."""
 
+    def reshape(
+        self,
+        key: int,
+        row: tuple[int, int, int, int] | tuple[int, int, int, int, tuple[int, ...]],
+    ) -> None:
+        """It holds (node, cpus, mem_mb, gpu_mask[, cores by domain]) of a node instead of what it
+        holds there. Without CPUs and GPUs it is beside nobody: whoever wants the node for himself
+        can have it, and what it keeps is its memory and its counted resources. ValueError where a
+        GPU is held by another, it is a share of one, or it holds nothing there. Cost: its nodes."""
+
     def set_end(self, key: int, end: int) -> None:
         """When it is expected to end (seconds, 0: no limit)."""
 
@@ -510,6 +520,7 @@ class Core:
         *,
         avoid: Iterable[int] = (),
         strict: bool = False,
+        lent: Iterable[int] = (),
     ) -> tuple[list[int], Placement] | None:
         """The allocations among `keys` whose release makes a request fit at the least cost, and
         where it then goes; None: the release of all of them is not enough. Nothing is changed.
@@ -519,7 +530,8 @@ class Core:
         could stay. For a request that fits on one node the answer is the cheapest there
         is (among up to 8 candidates on a node); for several nodes of jobs on one node each as well,
         where nothing is said of switches. strict: the last of `keys` that goes is as early as it
-        can be. Advance reservations count, plans do not; nodes in `avoid` are not used. Cost: 2^k
+        can be. Those in `lent` stand still instead: their memory and counted resources stay in use.
+        Advance reservations count, plans do not; nodes in `avoid` are not used. Cost: 2^k
         looks at a node with k candidates (k up to 8), a placement per candidate.
         """
 

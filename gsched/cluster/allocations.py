@@ -34,16 +34,26 @@ class Allocations:
         self._owner = owner
         #: job id -> key of its allocation in the core
         self._key: dict[int, int] = {}
+        #: of jobs that stand still for others: node -> the CPUs that they have kept, or have back
+        self._kept: dict[int, dict[str, int]] = {}
+        #: and the nodes on which something of their own is others'
+        self._missing: dict[int, set[str]] = {}
 
     def restore(self, job: Job) -> None:
-        """Takes over what a loaded job holds, as it is recorded."""
+        """Takes over what a loaded job holds, as it is recorded; of one that stands still its
+        memory alone (see take_back)."""
         open_parts = [
             p for p in job.alloc if p.phase < Phase.RELEASED and p.node in self._nodes.index
         ]
         key = self._new_key()
+        rows = [self._row(part) for part in open_parts]
+        if job.paused:
+            self._kept[job.id] = {part.node: 0 for part in open_parts}
+            self._missing[job.id] = {part.node for part in open_parts}
+            rows = [(i, 0, mem, 0, tasks, ()) for i, _, mem, _, tasks, _ in rows]
         self._core.allocate(
             key,
-            [self._row(part) for part in open_parts],
+            rows,
             job.end_time if not job.finished else 0,
             adopt=True,
             gpu_milli=open_parts[0].shares if open_parts else 0,
@@ -52,7 +62,7 @@ class Allocations:
             extra=self._nodes.counted.of_shape(job.spec.shape),
         )
         self._key[job.id] = key
-        for part in open_parts:
+        for part in () if job.paused else open_parts:
             self._nodes.free_cpus[self._nodes.index[part.node]] &= ~part.cpu_ids
         self._licenses.take(job.id, job.licenses_alloc, job.reservation)
 
@@ -104,7 +114,8 @@ class Allocations:
             return
         i = self._nodes.index[part.node]
         self._core.release_node(key, i)
-        self._nodes.free_cpus[i] |= part.cpu_ids
+        kept = self._kept.get(job_id)
+        self._nodes.free_cpus[i] |= part.cpu_ids if kept is None else kept.pop(part.node, 0)
         if not self._core.allocation(key):
             del self._key[job_id]
 
@@ -137,9 +148,63 @@ class Allocations:
     def release(self, job_id: int) -> None:
         """Nothing is held for the job any more (its shares were released one by one before)."""
         self._licenses.give(job_id)
+        self._kept.pop(job_id, None)
+        self._missing.pop(job_id, None)
         key = self._key.pop(job_id, None)
         if key is not None and self._core.allocation(key):
             self._core.release(key)
+
+    # ---- jobs that stand still -----------------------------------------------------------------
+
+    def lend(self, job: Job) -> None:
+        """A job stands still: its CPUs and GPUs are free, its memory is its own. Cost: its
+        nodes."""
+        key = self._key[job.id]
+        kept = self._kept.setdefault(job.id, {})
+        for part in job.alloc:
+            if part.phase < Phase.RELEASED and part.node in self._nodes.index:
+                i = self._nodes.index[part.node]
+                self._core.reshape(key, (i, 0, part.mem_mb, 0))
+                self._nodes.free_cpus[i] |= kept.get(part.node, part.cpu_ids)
+                kept[part.node] = 0
+                self._missing.setdefault(job.id, set()).add(part.node)
+
+    def take_back(self, job: Job, part: NodeAlloc, cpus: int, gpus: int) -> None:
+        """One that stands still gets back what is free of its own on a node, but for so many CPUs
+        and those GPUs that have been promised. Cost: nodes that it still holds."""
+        key, kept, node = self._key[job.id], self._kept[job.id], part.node
+        i = self._nodes.index[node]
+        mine, free = kept[node], self._nodes.free_cpus[i]
+        gain = free & part.cpu_ids
+        over = gain.bit_count() + cpus - free.bit_count()
+        while over > 0 and gain:
+            gain &= gain - 1
+            over -= 1
+        used = self._core.node_free(i)[2]
+        had = next(row[4] for row in self._core.allocation(key) if row[0] == i)
+        back = part.gpus & ~used & ~gpus
+        if gain or back:
+            threads = self._nodes.config.nodes[node].threads_per_core
+            mine |= gain
+            cores = self._nodes.domains[i].used(~mine, threads)
+            self._core.reshape(key, (i, mine.bit_count(), part.mem_mb, had | back, cores))
+            self._nodes.free_cpus[i] = free & ~gain
+            kept[node] = mine
+        if mine == part.cpu_ids and had | back == part.gpus:
+            self._missing[job.id].discard(node)
+
+    def kept(self, job_id: int, node: str) -> tuple[int, int]:
+        """(CPUs, GPUs) that one that stands still has of its own on a node."""
+        i = self._nodes.index[node]
+        rows = self._core.allocation(self._key[job_id])
+        return self._kept[job_id][node], next(row[4] for row in rows if row[0] == i)
+
+    def goes_on(self, job_id: int) -> bool:
+        """Whether a job that stood still has all of its own back: it holds it as any other then."""
+        if self._missing[job_id]:
+            return False
+        del self._kept[job_id], self._missing[job_id]
+        return True
 
     def set_end(self, job: Job) -> None:
         """A running job's expected end has changed."""

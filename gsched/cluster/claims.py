@@ -90,10 +90,12 @@ class Claims:
         *,
         avoid: Collection[str] = (),
         strict: bool = False,
+        still: Collection[int] = (),
     ) -> tuple[list[int], list[ReservedNode]] | None:
         """Of the jobs (id, cost), in order, those whose going makes a waiting job fit in a
         partition at the least cost, and what it then takes; None: all of them are not enough.
-        Cost: Core.cheapest."""
+        Those in `still` stand still: what they have on the nodes that it takes is kept as well, so
+        that they get back what it leaves. Cost: Core.cheapest."""
         if not victims:
             return None
         keys: list[int] = []
@@ -120,18 +122,29 @@ class Claims:
                 job.time_limit,
                 avoid=[self._nodes.index[name] for name in avoid],
                 strict=strict,
+                lent=[key for key, job_id in whose.items() if job_id in still],
             )
         finally:
             self._core.drop_request(req)
         if found is None:
             return None
         chosen, placement = found
+        lent: dict[int, tuple[int, int]] = {}
+        for key in chosen:
+            if whose[key] in still:
+                for node, cpus, _, _, gpus in self._core.allocation(key):
+                    had = lent.get(node, (0, 0))
+                    lent[node] = had[0] + cpus, had[1] | gpus
         kept = []
         for node, cpus, _, _, gpus in placement.nodes:
             name = self._nodes.names[node]
             every = self._nodes.gpu_bits(name)
             # Who has all GPUs of a node has it for himself: also its memory is kept then.
             whole = words["exclusive"] or (every and gpus == every)
+            if node in lent:
+                free = self._core.node_free(node)[0]
+                cpus = lent[node][0] + min(cpus, max(0, free))
+                gpus |= lent[node][1]
             kept.append(ReservedNode(name) if whole else ReservedNode(name, cpus, gpus))
         return [whose[key] for key in chosen], kept
 

@@ -100,6 +100,10 @@ class Cluster:
         self.assign_cpus = self._allocations.assign_cpus
         self.release_node = self._allocations.release_node
         self.bind = self._allocations.bind
+        self.lend = self._allocations.lend
+        self.take_back = self._allocations.take_back
+        self.kept = self._allocations.kept
+        self.goes_on = self._allocations.goes_on
         self.give_back = self._allocations.give_back
         self.parts_held = self._allocations.parts_held
         self.gpu_bits = self._nodes.gpu_bits

@@ -32,6 +32,51 @@ cdef inline void touch_plan(Cluster* c, Share* sh, int64_t end, int32_t domain) 
         k = c.cons[k].next
 
 
+cdef inline int working(Share* sh) noexcept nogil:
+    """Whether a share is of a job that is at work on the node. One that stands still for another
+    holds its memory and counted resources alone, and is beside nobody."""
+    return sh.cpus > 0 or sh.mask != 0
+
+
+cdef void hold(Cluster* c, Share* sh, int32_t resv, int lent) noexcept nogil:
+    """A share is in use; `lent`: its memory and what else is counted were all the while."""
+    cdef int i = sh.node
+    c.used[i] |= sh.mask
+    if sh.milli:
+        share_take(c, &c.now, i, sh.mask, sh.milli)
+    c.now.cpus[i] -= sh.cpus
+    c.now.gpus[i] &= ~sh.mask
+    if not lent:
+        c.now.mem[i] -= sh.mem
+        extra_count(&c.now, sh, -1)
+    if working(sh):
+        c.now.jobs[i] += 1
+        if sh.own:
+            c.now.owner[i] = sh.own
+    near_count(c, sh, 1)
+    if resv >= 0:
+        window_use(c, resv, i, sh.cpus)
+
+
+cdef void let_go(Cluster* c, Share* sh, int32_t resv, int lent) noexcept nogil:
+    """A share is free; `lent`: but for its memory and what else is counted."""
+    cdef int i = sh.node
+    if resv >= 0:
+        window_use(c, resv, i, -sh.cpus)
+    if sh.milli == 0 or share_give(&c.now, i, sh.mask, sh.milli):
+        c.used[i] &= ~sh.mask
+    c.now.cpus[i] += sh.cpus
+    c.now.gpus[i] = c.all[i] & c.ok[i] & ~c.used[i]
+    if not lent:
+        c.now.mem[i] += sh.mem
+        extra_count(&c.now, sh, 1)
+    if working(sh):
+        c.now.jobs[i] -= 1
+        if c.now.jobs[i] == 0:
+            c.now.owner[i] = 0
+    near_count(c, sh, -1)
+
+
 cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end,
               int32_t resv) noexcept nogil:
     """Record an allocation that fits. 0, or -1 without memory (nothing is changed)."""
@@ -76,19 +121,7 @@ cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end,
         prev = p
         near_cut(c, &pc.share)
         i = shares[k].node
-        c.used[i] |= shares[k].mask
-        if shares[k].milli:
-            share_take(c, &c.now, i, shares[k].mask, shares[k].milli)
-        c.now.cpus[i] -= shares[k].cpus
-        c.now.mem[i] -= shares[k].mem
-        extra_count(&c.now, &shares[k], -1)
-        c.now.gpus[i] &= ~shares[k].mask
-        c.now.jobs[i] += 1
-        if shares[k].own:
-            c.now.owner[i] = shares[k].own
-        near_count(c, &pc.share, 1)
-        if resv >= 0:
-            window_use(c, resv, i, shares[k].cpus)
+        hold(c, &pc.share, resv, 0)
         touch_plan(c, &shares[k], end, domain_of(c, resv))
         if c.book.on and book_take(c, &shares[k], resv, c.book.now, end_in(&c.book, end), 0):
             c.now.failed = 1
@@ -102,19 +135,7 @@ cdef void give_back(Cluster* c, int32_t p) noexcept nogil:
     """Free one share; the caller unlinks it."""
     cdef Piece* pc = &c.pieces[p]
     cdef int i = pc.share.node
-    cdef int32_t resv = c.allocs[pc.owner].resv
-    if resv >= 0:
-        window_use(c, resv, i, -pc.share.cpus)
-    if pc.share.milli == 0 or share_give(&c.now, i, pc.share.mask, pc.share.milli):
-        c.used[i] &= ~pc.share.mask
-    c.now.cpus[i] += pc.share.cpus
-    c.now.mem[i] += pc.share.mem
-    extra_count(&c.now, &pc.share, 1)
-    c.now.gpus[i] = c.all[i] & c.ok[i] & ~c.used[i]
-    c.now.jobs[i] -= 1
-    if c.now.jobs[i] == 0:
-        c.now.owner[i] = 0
-    near_count(c, &pc.share, -1)
+    let_go(c, &pc.share, c.allocs[pc.owner].resv, 0)
     pc.owner = -1
     pc.next = c.piece_free
     c.piece_free = p
@@ -155,4 +176,40 @@ cdef int release_one(Cluster* c, int32_t a, int node) noexcept nogil:
     give_back(c, p)
     if c.allocs[a].first < 0:
         drop_alloc(c, a)
+    return 1
+
+
+cdef int reshape(Cluster* c, int32_t a, Share* new) noexcept nogil:
+    """An allocation holds so many CPUs, these GPUs and so much memory of a node instead of what it
+    held there. 1, or 0 when it has none there. Cost: its nodes."""
+    cdef int32_t p = c.allocs[a].first
+    cdef Share* sh
+    cdef Share more
+    while p >= 0 and c.pieces[p].share.node != new.node:
+        p = c.pieces[p].next
+    if p < 0:
+        return 0
+    sh = &c.pieces[p].share
+    more = sh[0]
+    let_go(c, sh, c.allocs[a].resv, 0)
+    more.mask = new.mask & ~sh.mask
+    more.gpus = gs_pop(more.mask)
+    more.cpus = imax(0, new.cpus - sh.cpus)
+    more.mem = lmax(0, new.mem - sh.mem)
+    more.more = 0
+    sh.cpus = new.cpus
+    sh.mask = new.mask
+    sh.gpus = gs_pop(new.mask)
+    sh.mem = new.mem
+    sh.cut = new.cut
+    memcpy(sh.cores, new.cores, sizeof(sh.cores))
+    near_cut(c, sh)
+    hold(c, sh, c.allocs[a].resv, 0)
+    if working(&more):
+        # What it has got back is not there for what was planned.
+        touch_plan(c, &more, c.allocs[a].end, domain_of(c, c.allocs[a].resv))
+        if c.book.on and book_take(c, &more, c.allocs[a].resv, c.book.now,
+                                   end_in(&c.book, c.allocs[a].end), 0):
+            c.now.failed = 1
+    index_move(c, &c.now, new.node)
     return 1

@@ -143,6 +143,40 @@ cdef class _Allocations(_Windows):
             raise ValueError(f"allocation {key} has nothing on node {node}")
         self._check()
 
+    def reshape(self, key, row):
+        """It holds (node, cpus, mem_mb, gpu_mask[, cores by domain]) of a node instead of what it
+        holds there: see _core.pyi. Cost: its nodes."""
+        cdef Cluster* c = &self.c
+        cdef Share sh
+        cdef int32_t a, p
+        cdef int d
+        cdef uint64_t own = 0
+        self._enter()
+        a = self._alloc(key)
+        memset(&sh, 0, sizeof(Share))
+        sh.node = self._node(row[0])
+        sh.cpus = <int32_t>_number(row[1], 0, MAX_COUNT, "CPUs")
+        sh.mem = _number(row[2], 0, <int64_t>1 << 50, "memory")
+        sh.mask = _mask(row[3], "GPU bitmap")
+        if len(row) == 5 and c.dmap[sh.node] and len(row[4]) == c.maps[c.dmap[sh.node]].n:
+            sh.cut = 1
+            for d in range(<int>len(row[4])):
+                sh.cores[d] = <int16_t>_number(row[4][d], 0, 32767, "cores")
+        p = c.allocs[a].first
+        while p >= 0:
+            if c.pieces[p].share.node == sh.node:
+                own = c.pieces[p].share.mask
+                if c.pieces[p].share.milli:
+                    raise ValueError(f"allocation {key} is a share of a GPU")
+            p = c.pieces[p].next
+        if sh.mask & c.used[sh.node] & ~own:
+            raise ValueError(
+                f"GPUs {sh.mask & c.used[sh.node] & ~own:#x} of node {sh.node} are held by another job"
+            )
+        if not reshape(c, a, &sh):
+            raise ValueError(f"allocation {key} has nothing on node {sh.node}")
+        self._check()
+
     def set_end(self, key, end):
         """When it is expected to end (seconds, 0: no limit)."""
         cdef int64_t until

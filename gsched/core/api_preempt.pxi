@@ -2,7 +2,8 @@
 
 
 cdef class _Preempt(_Surveys):
-    def cheapest(self, req, keys, costs, now=0, limit_s=0, *, avoid=(), strict=False):
+    def cheapest(self, req, keys, costs, now=0, limit_s=0, *, avoid=(), strict=False,
+                 lent=()):
         """(keys to release, Placement then), or None: see _core.pyi."""
         cdef Cluster* c = &self.c
         cdef Hunt h
@@ -24,6 +25,7 @@ cdef class _Preempt(_Surveys):
         if prices != sorted(prices) and not ordered:
             raise ValueError("costs must rise")
         out = [self._node(one) for one in avoid]
+        still = set(lent)
         out = [one for one in set(out) if c.now.usable[<int>one]]
         if not allocs:
             return None
@@ -43,6 +45,7 @@ cdef class _Preempt(_Surveys):
             for k in range(h.n):
                 h.v[k].alloc = allocs[k]
                 h.v[k].cost = prices[k]
+                h.v[k].lent = keys[k] in still
                 p = c.allocs[h.v[k].alloc].first
                 while p >= 0:
                     h.at[c.pieces[p].share.node + 2] += 1

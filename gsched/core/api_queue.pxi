@@ -369,10 +369,11 @@ cdef class Core(_Limits):
                 else:
                     assert not used[i] & mask, f"a GPU of node {i} is held twice"
                     used[i] |= mask
-                jobs[i] += 1
+                if working(&c.pieces[p].share):
+                    jobs[i] += 1
+                    owners[i] = owners[i] or c.pieces[p].share.own
                 for b in range(EXTRAS if c.pieces[p].share.more else 0):
                     rows[i, b] = rows.get((i, b), 0) + c.pieces[p].share.extra[b]
-                owners[i] = owners[i] or c.pieces[p].share.own
                 live += 1
                 p = c.pieces[p].next
         assert live == c.pieces_live, f"{live} shares, {c.pieces_live} counted"

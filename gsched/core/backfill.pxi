@@ -83,9 +83,10 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
         extra_count(s, sh, 1)
         if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
             s.gpus[i] |= sh.mask & c.all[i] & c.ok[i]
-        s.jobs[i] -= 1
-        if s.jobs[i] == 0:
-            s.owner[i] = 0
+        if working(sh):
+            s.jobs[i] -= 1
+            if s.jobs[i] == 0:
+                s.owner[i] = 0
     if c.n_windows:
         windows_then(c, now, at, over)
     for h in range(imin(c.n_heads, PLANNED)):

@@ -99,7 +99,7 @@ cdef int line_take(Book* b, int line, Share* sh, int32_t cpus, int64_t at, int64
         if planned:
             b.segs[k].kept |= sh.mask
             b.segs[k].planned += 1
-        b.segs[k].jobs += 1
+        b.segs[k].jobs += working(sh)
         k = b.segs[k].next
     return 0
 
@@ -341,7 +341,7 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
             b.segs[last].mem += sh.mem
             if sh.more:
                 row_add(extra_row(b.extra, last), sh.extra, 1)
-            b.segs[last].jobs -= 1
+            b.segs[last].jobs -= working(sh)
             if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
                 b.segs[last].gpus |= sh.mask & c.all[i] & c.ok[i]
         first = b.at[i]

@@ -13,6 +13,7 @@ cdef struct Victim:
     int32_t out              # it is lent
     int32_t chosen           # of the best set so far
     int32_t tried            # of the set that is being made
+    int32_t lent             # it stands still and keeps its memory
     int64_t cost
 
 cdef struct Hunt:
@@ -29,56 +30,30 @@ cdef struct Hunt:
     int64_t placed           # placements and fits that were looked at
 
 
-cdef void lend(Cluster* c, int32_t a, int back) noexcept nogil:
-    """What an allocation holds counts as free, or (back) is in use again. Cost: its nodes."""
+cdef void lend(Cluster* c, int32_t a, int back, int lent) noexcept nogil:
+    """What an allocation holds counts as free, or (back) is in use again; `lent`: but for its
+    memory. Cost: its nodes."""
     cdef int32_t p = c.allocs[a].first
     cdef int32_t resv = c.allocs[a].resv
-    cdef Share* sh
-    cdef int i
     while p >= 0:
-        sh = &c.pieces[p].share
-        i = sh.node
         if back:
-            c.used[i] |= sh.mask
-            if sh.milli:
-                share_take(c, &c.now, i, sh.mask, sh.milli)
-            c.now.cpus[i] -= sh.cpus
-            c.now.mem[i] -= sh.mem
-            extra_count(&c.now, sh, -1)
-            c.now.gpus[i] &= ~sh.mask
-            c.now.jobs[i] += 1
-            if sh.own:
-                c.now.owner[i] = sh.own
-            near_count(c, sh, 1)
-            if resv >= 0:
-                window_use(c, resv, i, sh.cpus)
+            hold(c, &c.pieces[p].share, resv, lent)
         else:
-            if resv >= 0:
-                window_use(c, resv, i, -sh.cpus)
-            if sh.milli == 0 or share_give(&c.now, i, sh.mask, sh.milli):
-                c.used[i] &= ~sh.mask
-            c.now.cpus[i] += sh.cpus
-            c.now.mem[i] += sh.mem
-            extra_count(&c.now, sh, 1)
-            c.now.gpus[i] = c.all[i] & c.ok[i] & ~c.used[i]
-            c.now.jobs[i] -= 1
-            if c.now.jobs[i] == 0:
-                c.now.owner[i] = 0
-            near_count(c, sh, -1)
-        index_move(c, &c.now, i)
+            let_go(c, &c.pieces[p].share, resv, lent)
+        index_move(c, &c.now, c.pieces[p].share.node)
         p = c.pieces[p].next
 
 
 cdef inline void out_one(Hunt* h, int k) noexcept nogil:
     if not h.v[k].out:
         h.v[k].out = 1
-        lend(h.c, h.v[k].alloc, 0)
+        lend(h.c, h.v[k].alloc, 0, h.v[k].lent)
 
 
 cdef inline void back_one(Hunt* h, int k) noexcept nogil:
     if h.v[k].out:
         h.v[k].out = 0
-        lend(h.c, h.v[k].alloc, 1)
+        lend(h.c, h.v[k].alloc, 1, h.v[k].lent)
 
 
 cdef void all_back(Hunt* h) noexcept nogil:

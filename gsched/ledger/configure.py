@@ -13,7 +13,7 @@ from gsched import reserve
 from gsched.cluster import Cluster
 from gsched.config import Config, GresCount, NodeConfig
 from gsched.config.overrides import with_partitions
-from gsched.ledger import ranking, tell, use
+from gsched.ledger import pause, ranking, tell, use
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import NodeLive
 from gsched.model import Job, JobState, Node, NodeAlloc, NodeFlag, PartitionChange, Phase
@@ -197,6 +197,7 @@ def rebuild(led: Ledger, config: Config) -> None:
             cluster.queue_job(job)
         elif any(part.phase < Phase.RELEASED for part in job.alloc):
             cluster.restore(job)
+    pause.load(led)
 
 
 def reconfigure(led: Ledger, files: Config, now: float, out: Outcome) -> None:

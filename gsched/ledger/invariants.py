@@ -25,6 +25,7 @@ def check(led: Ledger) -> None:
     blobs: dict[str, int] = {}
     going_on = {job.id: one for job in led.jobs.values() if (one := stretch_of(job))}
     _ensure(going_on == led.meter.lasting, "usage does not count what runs")
+    standing: dict[str, list[Job]] = {}
     for job_id, job in led.jobs.items():
         _ensure(job.id == job_id, f"job {job_id} is stored as {job.id}")
         _ensure(job_id < led.meta.next_job_id, f"job {job_id} is newer than the next id")
@@ -52,6 +53,9 @@ def check(led: Ledger) -> None:
                 continue
             name = part.node
             parts[name][job_id] = index
+            if job.paused:
+                standing.setdefault(name, []).append(job)
+                continue
             _ensure(not cpus[name] & part.cpu_ids, f"{name}: a CPU is given twice (job {job_id})")
             _ensure(
                 not gpus[name] & part.gpus & ~(in_parts[name] if part.shares else 0),
@@ -66,6 +70,10 @@ def check(led: Ledger) -> None:
             _ensure(part.cpu_ids.bit_count() == part.cpus, f"job {job_id}: CPU ids on {name}")
             cpus[name] |= part.cpu_ids
             gpus[name] |= part.gpus
+    paused = {job.id for name in standing for job in standing[name]}
+    _ensure(paused == led.paused, f"{led.paused} stand still, not {paused}")
+    for name, there in standing.items():
+        _standing(led, name, there, cpus, gpus)
     members: dict[int, set[int]] = {}
     running: dict[int, int] = {}
     extra = 0
@@ -108,6 +116,21 @@ def check(led: Ledger) -> None:
     wrong = led.limits.wrong() or led.accrual.wrong()
     _ensure(not wrong, wrong)
     led.cluster.check()
+
+
+def _standing(
+    led: Ledger, name: str, there: list[Job], cpus: dict[str, int], gpus: dict[str, int]
+) -> None:
+    """What those that stand still on a node have of their own is nobody else's."""
+    for job in there:
+        _ensure(job.finished or job.state == JobState.SUSPENDED, f"job {job.id} stands still")
+        mine, its = led.cluster.kept(job.id, name)
+        part = next(each for each in job.alloc if each.node == name)
+        _ensure(not mine & ~part.cpu_ids and not its & ~part.gpus, f"job {job.id} has too much")
+        _ensure(not mine & cpus[name], f"{name}: a CPU is given twice (job {job.id})")
+        _ensure(not its & gpus[name], f"{name}: a GPU is given twice (job {job.id})")
+        cpus[name] |= mine
+        gpus[name] |= its
 
 
 def _steps(led: Ledger, job_id: int, steps: dict[int, Step]) -> None:

@@ -16,6 +16,7 @@ from gsched.ledger import (
     launch,
     mail,
     outbox,
+    pause,
     preempt,
     quotas,
     ranking,
@@ -140,9 +141,10 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
         job.spec = msgspec.structs.replace(job.spec, shape=chosen.shape, tres=chosen.tres)
     preempt.started(led, job)
     led.cluster.assign_cpus(job, start.alloc)
+    job.alloc = start.alloc
+    pause.started(led, job, now, out)
     move(job, JobState.RUNNING)
     job.reason = ""
-    job.alloc = start.alloc
     job.partition = start.partition
     job.reservation = start.reservation
     job.attempt += 1
@@ -400,6 +402,7 @@ def share_released(led: Ledger, job: Job, part: NodeAlloc, now: float, out: Outc
     led.live[part.node].faults.discard((job.id, job.attempt))
     led.touch_use(part.node)
     led.put_job(job, out)
+    pause.settle(led, (part.node,), now, out)
     led.order(part.node, Forget(0, job.id, job.attempt), now, out)
     out.schedule = True
     if job.finished and job.completing and not allocated(job):
@@ -411,7 +414,7 @@ def _all_released(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.last_nodes = compress([part.node for part in job.alloc])
     launch.given_back(led, job, out)
     led.cluster.release(job.id)
-    preempt.gone(led, job)
+    preempt.gone(led, job, now, out)
     members = hetero.unit(led, job)
     over = all(other.finished and not other.completing for other in members)
     if over:

@@ -33,6 +33,7 @@ from gsched.ledger import (
     nodes,
     outbox,
     partitions,
+    pause,
     preempt,
     quotas,
     ranking,
@@ -183,6 +184,8 @@ class Ledger:
         self.preempt_problems: list[str] = []
         self.making_way: set[int] = set()
         self.claimants: set[int] = set()
+        #: jobs that stand still for others
+        self.paused: set[int] = set()
         #: nodes that are expected back after the start, and until when (settle.py)
         self.awaited: list[str] = []
         self.settled_at = 0.0
@@ -236,6 +239,7 @@ class Ledger:
                 self.array_members.setdefault(job.array_job_id, set()).add(job.id)
         for job in self.jobs.values():
             self._index_loaded(job)
+        pause.load(self)
         self.limits.forget()
         self.limits.flush()
         steps.load(self, step_records)
@@ -509,6 +513,10 @@ class Ledger:
     def rules(self) -> Rules:
         """Who may preempt whom."""
         return preempt.rules(self)
+
+    def beneath(self, job: Job) -> list[Job]:
+        """Jobs that stand still and have some of the CPUs or GPUs of a job (see pause.py)."""
+        return pause.beneath(self, job)
 
     def quotas(self, starting: Iterable[int] = ()) -> Quota | None:
         """How accounts stand against what they are guaranteed (see quotas.standing)."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.ledger import arrays, jobs
+from gsched.ledger import arrays, jobs, pause
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
-from gsched.model.preempt import REQUEUE, MakingWay, Preemption, Victim
+from gsched.model.preempt import REQUEUE, SUSPEND, Claim, MakingWay, Preemption, Victim
 from gsched.policy.preempt import Rules
 from gsched.wire.messages import Preempt
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 LATE_S = 5
 #: seconds that a job has to start in once all have gone for it
 START_S = 30
-#: jobs that one has made way for which are remembered
-MOST_ABOVE = 64
 #: of a Preempt order: it need not make way any more
 SPARED = -1
 
@@ -70,20 +68,20 @@ def begin(led: Ledger, plan: Preemption, now: float, out: Outcome) -> None:
     led.cluster.queue_job(job)
     led.put_job(job, out)
     for victim, one in found:
-        if victim is not None:
+        if victim is not None and one.mode != SUSPEND:
             _warn(led, victim, one, job, now, out)
     ids = ", ".join(str(one.job_id) for one in plan.victims)
     out.log.append(("info", f"job {job.id} preempts {ids}"))
+    _vacated(led, job, now, out)
     out.schedule = True
 
 
 def _still(victim: Job | None, one: Victim) -> bool:
-    return (
-        victim is not None
-        and victim.state == JobState.RUNNING
-        and victim.attempt == one.attempt
-        and victim.way is None
-    )
+    if victim is None or victim.attempt != one.attempt or victim.way is not None:
+        return False
+    if one.mode == SUSPEND and victim.paused and not victim.finished:
+        return True
+    return victim.state == JobState.RUNNING
 
 
 def _warn(led: Ledger, victim: Job, one: Victim, by: Job, now: float, out: Outcome) -> None:
@@ -93,7 +91,7 @@ def _warn(led: Ledger, victim: Job, one: Victim, by: Job, now: float, out: Outco
     # Those that are nearest in the chain come first.
     known = [by.id, *(each for each in by.above if each != by.id)]
     known += [each for each in victim.above if each not in known]
-    victim.above = known[:MOST_ABOVE]
+    victim.above = known[: pause.MOST_ABOVE]
     led.making_way.add(victim.id)
     if not one.grace or victim.configuring:
         for part in victim.alloc:
@@ -138,10 +136,33 @@ def finish(led: Ledger, victim: Job, now: float, out: Outcome) -> None:
 # ---- what undoes it ------------------------------------------------------------------------------
 
 
-def gone(led: Ledger, victim: Job) -> None:
-    """The attempt of a job that made way is over, and nothing of it is left on its nodes."""
-    victim.way = None
+def gone(led: Ledger, victim: Job, now: float, out: Outcome) -> None:
+    """The attempt of a job is over, and nothing of it is left on its nodes."""
+    way, victim.way = victim.way, None
     led.making_way.discard(victim.id)
+    pause.gone(led, victim)
+    by = led.jobs.get(way.by) if way is not None else None
+    if by is not None and by.claim is not None:
+        _vacated(led, by, now, out)
+
+
+def _left(led: Ledger, claim: Claim) -> bool:
+    """Whether some of those that are to end for it have not."""
+    return any(
+        victim_id in led.making_way and led.jobs[victim_id].attempt == attempt
+        for victim_id, attempt in claim.victims
+    )
+
+
+def _vacated(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    """Once those that end for a job are gone, those that only stand still for it do."""
+    claim = job.claim
+    if claim is None or claim.free_at or _left(led, claim):
+        return
+    claim.free_at = int(now)
+    led.put_job(job, out)
+    pause.begin(led, claim, job, now, out)
+    out.schedule = True
 
 
 def started(led: Ledger, job: Job) -> None:
@@ -176,6 +197,7 @@ def dropped(led: Ledger, job: Job, now: float, out: Outcome) -> None:
         for part in victim.alloc:
             if part.phase < Phase.ENDED:
                 led.order(part.node, Preempt(0, victim.id, victim.attempt, SPARED), now, out)
+    pause.settle(led, {share.node for share in claim.nodes}, now, out)
     out.schedule = True
 
 
@@ -199,6 +221,7 @@ def tick(led: Ledger, now: float, out: Outcome) -> None:
         job = led.jobs[job_id]
         if job.claim is None:
             continue
+        _vacated(led, job, now, out)
         why = _broken(led, job, now)
         if why:
             out.log.append(("warning", f"job {job.id} could not have the place of others: {why}"))
@@ -215,16 +238,9 @@ def _broken(led: Ledger, job: Job, now: float) -> str:
         return "it is held"
     if not led.awaits(now) and not led.cluster.claims.usable(claim):
         return "a node is not there any more"
-    left = [
-        victim_id
-        for victim_id, attempt in claim.victims
-        if victim_id in led.making_way and led.jobs[victim_id].attempt == attempt
-    ]
-    if left:
+    if _left(led, claim):
         return ""
-    if not claim.free_at:
-        claim.free_at = int(now)
-    return "it does not fit there" if now >= claim.free_at + START_S else ""
+    return "it does not fit there" if claim.free_at and now >= claim.free_at + START_S else ""
 
 
 def load(led: Ledger, job: Job) -> None:

@@ -20,6 +20,8 @@ def standing(led: Ledger, starting: Iterable[int] = ()) -> Quota | None:
     if not names(led.book):
         return None
     holders = {job_id for parts in led.parts.values() for job_id in parts}
+    # Who stands still for others has nothing.
+    holders -= led.paused
     held = [work(led.jobs[job_id], led.meta.last_now) for job_id in holders]
     return Quota(led.book, [*held, *_to_come(led, starting)])
 

@@ -1,4 +1,5 @@
-"""suspend and resume: the processes of a job stand still, its resources stay its own.
+"""suspend and resume: the processes of a job stand still. Its resources stay its own, unless it
+stands still for others (pause.py).
 
 What the node is told is the time limit counted from the start of the script, so the time that the
 job was suspended is added to it; while it is suspended there is none.
@@ -13,13 +14,13 @@ from gsched.ledger import hetero, jobs, launch, reserved, use
 from gsched.ledger.edit import BadValue
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
-from gsched.wire.messages import Call, SetLimit, Signal
+from gsched.wire.messages import Call, Pause, SetLimit
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
 
-#: as Linux numbers them on every machine that has GPUs
-SIGCONT, SIGSTOP = 18, 19
+#: of a Pause order: it goes on
+GOES_ON = -1
 
 
 def suspended_s(job: Job) -> int:
@@ -42,7 +43,7 @@ def node_limit(led: Ledger, job: Job) -> int:
 def suspend(
     led: Ledger, call: Call, job: Job, given: dict[str, str], now: float, out: Outcome
 ) -> None:
-    """SIGSTOP to all processes. Of one that is suspended already: nothing."""
+    """SIGTSTP to all processes, then SIGSTOP. Of one that is suspended already: nothing."""
     if job.finished:
         raise BadValue(message("ESLURM_ALREADY_DONE"))
     if job.state == JobState.PENDING:
@@ -51,6 +52,11 @@ def suspend(
         return
     if job.configuring:
         raise BadValue(message("ESLURM_TRANSITION_STATE_NO_UPDATE"))
+    stop(led, job, now, out)
+
+
+def stop(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    """A running job stands still from now on."""
     job.pre_suspend_s = int(now) - job.start_time - suspended_s(job)
     use.end(led, job, int(now), now, out)
     job.suspend_time = int(now)
@@ -70,18 +76,27 @@ def resume(
         raise BadValue(message("ESLURM_JOB_PENDING"))
     if job.state != JobState.SUSPENDED:
         raise BadValue("Job is not suspended")
+    if job.paused:
+        # Others work with what it has.
+        raise BadValue(message("ESLURM_DISABLED"))
+    go(led, job, now, out)
+    out.schedule = True
+
+
+def go(led: Ledger, job: Job, now: float, out: Outcome) -> None:
+    """A suspended job goes on from now on."""
     jobs.move(job, JobState.RUNNING)
     job.suspend_time = int(now)
     use.begin(led, job)
     jobs.set_end(led, job)
     led.put_job(job, out)
     tell(led, job, now, out)
-    out.schedule = True
 
 
 def tell(led: Ledger, job: Job, now: float, out: Outcome, node: str = "") -> None:
     """Tells the nodes (or one that has registered anew, and may have missed it) how it stands."""
     stop = job.state == JobState.SUSPENDED
+    grace = led.rules().options.stop_after if stop else GOES_ON
     ever = bool(job.suspend_time)
     for index, part in enumerate(job.alloc):
         if part.phase >= Phase.ENDED or (node and part.node != node):
@@ -91,7 +106,6 @@ def tell(led: Ledger, job: Job, now: float, out: Outcome, node: str = "") -> Non
             if stop:
                 led.order(part.node, limit, now, out)
         if ever:
-            signum = SIGSTOP if stop else SIGCONT
-            led.order(part.node, Signal(0, job.id, job.attempt, signum, "all"), now, out)
+            led.order(part.node, Pause(0, job.id, job.attempt, grace), now, out)
         if index == 0 and not stop:
             led.order(part.node, limit, now, out)

@@ -358,6 +358,12 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     #: since when its age counts where the number of jobs that grow older is limited: 0 not yet; -1:
     #: since it may start
     accrue_time: int = -1
+    #: it stands still so that others have its CPUs and GPUs, since then (epoch seconds); 0: it does
+    #: not
+    paused: int = 0
+    #: of those that have the same CPUs or GPUs who gets them back first, the highest number: one
+    #: more than those had that stood still for it when it started
+    turn: int = 0
 
     @property
     def finished(self) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 from gsched.model.reservation import ReservedNode
 
 #: what becomes of a job that makes way
-REQUEUE, CANCEL = "requeue", "cancel"
+REQUEUE, CANCEL, SUSPEND = "requeue", "cancel", "suspend"
 
 
 class MakingWay(msgspec.Struct, array_like=True, gc=False):
@@ -35,6 +35,8 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
     victims: list[tuple[int, int]]
     #: when the last of them had gone; 0: not yet
     free_at: int = 0
+    #: those that stand still for it, from when the others have gone: (job, attempt)
+    lenders: list[tuple[int, int]] = []
 
 
 class Victim(msgspec.Struct, array_like=True, gc=False):

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from gsched.config import Config
 from gsched.model import Job
-from gsched.model.preempt import CANCEL, REQUEUE
+from gsched.model.preempt import CANCEL, REQUEUE, SUSPEND
 from gsched.policy.book import Book
 
 #: what a job has that names no QOS
@@ -34,6 +34,8 @@ class Options:
     send_user_signal: bool = False
     #: jobs of that priority, or a higher one, are not preempted; -1: all may be
     min_exempt_priority: int = -1
+    #: a job that is to stand still is told so long before
+    stop_after: int = 2
     #: a job that would start by itself within so long waits instead
     wait: int = 0
     #: how often a job makes way at most; 0: any number
@@ -48,12 +50,13 @@ _NUMBERS = {
     "reorder_count": "reorder_count",
     "min_exempt_priority": "min_exempt_priority",
     "preempt_reorder_count": "reorder_count",
+    "suspend_grace_time": "stop_after",
     "preempt_wait": "wait",
     "preempt_max": "most",
     "preempt_cooldown": "cooldown",
 }
 #: Slurm's, without effect here
-_KNOWN = {"reclaim_licenses", "suspend_grace_time"}
+_KNOWN = {"reclaim_licenses"}
 
 
 def options_of(config: Config) -> Options:
@@ -150,10 +153,19 @@ class Rules:
         }
         self._tiers = {name: part.priority_tier for name, part in config.partitions.items()}
         self._least = min(self._tiers.values(), default=0)
-        if self.kind and self._mode == "SUSPEND":
+        #: whether jobs may stand still for others, and go on afterwards
+        self._gang = "GANG" in modes
+        if self.kind and self._mode == "SUSPEND" and not self._gang:
             self.problems.append(
-                "PreemptMode=SUSPEND frees no GPU and is not supported: its jobs are left alone"
+                "PreemptMode=SUSPEND needs GANG (PreemptMode=SUSPEND,GANG): its jobs are left alone"
             )
+        if self.kind and self._mode == "SUSPEND" and self._gang:
+            closed = [name for name in config.partitions if not self._lends(name)]
+            if closed:
+                self.problems.append(
+                    f"jobs of partition {','.join(closed)} are not suspended for others: "
+                    "OverSubscribe is NO (FORCE:1 allows it)"
+                )
 
     def current(self, config: Config, book: Book) -> bool:
         """Whether nothing has changed since."""
@@ -198,8 +210,14 @@ class Rules:
 
     # ---- the running side ------------------------------------------------------------------------
 
+    def _lends(self, partition: str) -> bool:
+        """Whether jobs of a partition may stand still for others: as in Slurm not where each has
+        what it has for itself."""
+        part = self.config.partitions.get(partition)
+        return part is not None and part.oversubscribe.upper() in ("FORCE", "YES")
+
     def mode(self, victim: Job, may_requeue: bool) -> str:
-        """What becomes of it: REQUEUE, CANCEL, or "" where it is left alone."""
+        """What becomes of it: REQUEUE, CANCEL, SUSPEND, or "" where it is left alone."""
         own = ""
         if self.kind == "qos":
             qos = self._book.qos.get(victim.spec.qos or _DEFAULT_QOS)
@@ -211,6 +229,10 @@ class Rules:
         word = next(iter(sorted(words)), self._mode)
         if word == "REQUEUE":
             return REQUEUE if may_requeue else CANCEL
+        if word == "SUSPEND":
+            # What is in parts is not given away whole.
+            parts = any(part.shares for part in victim.alloc)
+            return SUSPEND if self._gang and self._lends(victim.partition) and not parts else ""
         return CANCEL if word == "CANCEL" else ""
 
     def grace(self, victim: Job) -> int:
@@ -221,14 +243,16 @@ class Rules:
         qos = self._book.qos.get(victim.spec.qos or _DEFAULT_QOS)
         return qos.grace_time if qos is not None else 0
 
-    def exempt_until(self, victim: Job) -> int:
+    def exempt_until(self, victim: Job, mode: str = "") -> int:
         """Before when a running job is not preempted (epoch seconds); 0: it may be at any time, -1
-        never."""
-        most = self.options.most
-        if most and victim.preempted >= most:
-            return -1
+        never. One that only stands still loses nothing: no time protects it."""
         floor = self.options.min_exempt_priority
         if 0 <= floor <= victim.priority:
+            return -1
+        if mode == SUSPEND:
+            return 0
+        most = self.options.most
+        if most and victim.preempted >= most:
             return -1
         exempt = self.config.preempt_exempt_time
         if self.kind == "qos":
@@ -268,10 +292,13 @@ def above(job: Job, other: Job, find: Callable[[int], Job | None]) -> bool:
     return False
 
 
-def lost(job: Job, now: float) -> int:
+def lost(job: Job, now: float, mode: str = "") -> int:
     """What ending a job now costs: the seconds since it started, or said last that its work is
-    saved, each times 1000 for a GPU and 1 for a CPU that it holds."""
+    saved, each times 1000 for a GPU and 1 for a CPU that it holds. One that stands still loses
+    nothing: it costs as much as one second, or nothing where it does so already."""
     since = max(job.start_time, job.checkpoint_time)
+    if mode == SUSPEND:
+        since = int(now) if job.paused else int(now) - 1
     gpus = sum(part.gpus.bit_count() for part in job.alloc)
     cpus = sum(part.cpus for part in job.alloc)
     return max(0, int(now) - since) * (1000 * gpus + cpus)

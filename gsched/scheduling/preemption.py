@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gsched.model import Job, JobState, Placement
-from gsched.model.preempt import Claim, Preemption, Victim
+from gsched.model.preempt import SUSPEND, Claim, Preemption, Victim
 from gsched.policy.preempt import above, lost
 from gsched.policy.quota import Quota
 from gsched.scheduling import reclaim
@@ -136,16 +136,17 @@ def candidates(
             spared.append(Spared(other, -1))
             continue
         mode = rules.mode(other, led.may_requeue(other))
-        if not mode:
+        if not mode or not possible(led, job, partition, other, mode):
             continue
-        until = rules.exempt_until(other)
+        until = rules.exempt_until(other, mode)
         if until < 0 or until > now:
             spared.append(Spared(other, until))
             continue
-        cost = lost(other, now)
+        cost = lost(other, now, mode)
         if options.youngest_first:
             cost = now - other.start_time
-        victim = Victim(other.id, other.attempt, mode, rules.grace(other), _KIND[rules.kind])
+        grace = 0 if mode == SUSPEND else rules.grace(other)
+        victim = Victim(other.id, other.attempt, mode, grace, _KIND[rules.kind])
         allowed.append(Candidate(cost, -other.start_time, other.id, victim))
     return allowed, spared
 
@@ -157,8 +158,28 @@ def _running(led: Ledger) -> Iterator[Job]:
     """Those that could make way. Of heterogeneous jobs none: they end together or not at all."""
     for job_id in led.cluster.claims.holders():
         job = led.jobs.get(job_id)
-        if job is not None and job.state == JobState.RUNNING and not job.het_job_id:
+        if job is None or job.het_job_id:
+            continue
+        if job.state == JobState.RUNNING or (job.paused and not job.finished):
             yield job
+
+
+def possible(led: Ledger, job: Job, partition: str, other: Job, mode: str) -> bool:
+    """Whether a running job, or one that stands still, can make way for `job` in this way: only one
+    that works is ended, and nothing comes free by its end that those take back who stand still for
+    it, unless they may stand still for `job` as well."""
+    if mode == SUSPEND:
+        # What is in parts is not taken from the whole.
+        return not other.configuring and not job.spec.shape.share_count
+    if other.paused:
+        return False
+    rules = led.rules()
+    for lender in led.beneath(other):
+        if not rules.preempts(job, partition, lender) or above(job, lender, led.jobs.get):
+            return False
+        if rules.mode(lender, led.may_requeue(lender)) != SUSPEND:
+            return False
+    return True
 
 
 def propose(
@@ -187,13 +208,20 @@ def propose(
         now,
         avoid=_kept_for_others(led, job),
         strict=strict or ordered,
+        still={one.job_id for one in order if one.victim.mode == SUSPEND},
     )
     if found is None:
         return None
     ids, nodes = found
     by_id = {one.job_id: one.victim for one in order}
     victims = [by_id[one] for one in ids]
-    claim = Claim(now, partition, nodes, [(one.job_id, one.attempt) for one in victims])
+    claim = Claim(
+        now,
+        partition,
+        nodes,
+        [(one.job_id, one.attempt) for one in victims if one.mode != SUSPEND],
+        lenders=[(one.job_id, one.attempt) for one in victims if one.mode == SUSPEND],
+    )
     return Preemption(job.id, claim, victims)
 
 

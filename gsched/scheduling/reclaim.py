@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gsched import tres
 from gsched.model import Job, JobState
-from gsched.model.preempt import CANCEL, REQUEUE, Victim
+from gsched.model.preempt import CANCEL, REQUEUE, SUSPEND, Victim
 from gsched.policy.preempt import above
 from gsched.policy.quota import Quota
 
@@ -41,14 +41,21 @@ def _victim(led: Ledger, job: Job, job_id: int, now: int) -> Victim | None:
         return None
     if above(job, other, led.jobs.get):
         return None
-    until = rules.exempt_until(other)
-    if until < 0 or until > now:
-        return None
     mode = rules.mode(other, led.may_requeue(other))
     if not mode:
         # PreemptMode says nothing of guarantees.
         mode = REQUEUE if led.may_requeue(other) else CANCEL
-    return Victim(other.id, other.attempt, mode, rules.grace(other), KIND)
+    until = rules.exempt_until(other, mode)
+    if until < 0 or until > now:
+        return None
+    if mode == SUSPEND:
+        if other.configuring or job.spec.shape.share_count:
+            return None
+    elif led.beneath(other):
+        # What it frees is of those that stand still for it.
+        return None
+    grace = 0 if mode == SUSPEND else rules.grace(other)
+    return Victim(other.id, other.attempt, mode, grace, KIND)
 
 
 def spared(stands: Quota | None, job: Job, victim: Job) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ StepAction = (
     | words.CleanUp
 )
 
+#: as Linux numbers them
+SIGCONT, SIGSTOP, SIGTSTP = 18, 19, 20
+
 _RECORD = msgspec.msgpack.Decoder(words.Record)
 _IDENTITY = msgspec.msgpack.Decoder(words.Identity)
 
@@ -46,6 +50,8 @@ class Step:
     cause: str = ""
     ended: bool = False
     released: bool = False
+    #: it stands still: so many seconds of it are left
+    left: float | None = None
 
 
 class SimNode:
@@ -217,6 +223,8 @@ class SimNode:
             self._adopt(action.key)
         elif isinstance(action, words.KillStep):
             self._kill(action.key)
+        elif isinstance(action, words.SignalStep):
+            self._signal(action.key, action.signum)
         elif isinstance(action, words.CleanUp):
             self.steps.pop(action.key, None)
 
@@ -293,12 +301,29 @@ class SimNode:
         if self.steps.get(step.key) is step:
             self._input(words.Released(step.key))
 
+    def _signal(self, key: words.Key, signum: int) -> None:
+        """Stopped, or going on."""
+        step = self.steps.get(key)
+        if step is None or step.ended:
+            return
+        if signum in (SIGTSTP, SIGSTOP) and step.left is None:
+            step.left, step.end = max(0.0, step.end - self.world.now), math.inf
+            step.run.still = True
+        elif signum == SIGCONT and step.left is not None:
+            self._go_on(step)
+
+    def _go_on(self, step: Step) -> None:
+        step.end, step.left = self.world.now + (step.left or 0), None
+        step.run.still = False
+        self.world.alone(step.run)
+        self.world.at(step.end, lambda: self._script_ends(step))
+
     def _kill(self, key: words.Key) -> None:
         step = self.steps.get(key)
         if step is None:
             self._later(0.001, words.Lost(key))
         elif not step.ended and step.cause != "killed":
-            step.cause, step.wstatus = "killed", 15
+            step.left, step.cause, step.wstatus = None, "killed", 15
             step.end = self.world.now + self.world.random.uniform(0.001, 3)
             self.world.at(step.end, lambda: self._script_ends(step))
 

@@ -17,6 +17,7 @@ import msgspec
 from gsched.config import Config
 from gsched.ledger import Ledger, Meta, Outcome, Start, TakeOver, Tick, Write
 from gsched.ledger.commands import Command
+from gsched.ledger.suspend import suspended_s
 from gsched.model import Job, JobSpec, JobState, NodeUse, Plan, PolicyRecord, Verdict
 from gsched.scheduling import Planner, run_pass
 from gsched.simulate.replay_cluster import ClusterError
@@ -52,6 +53,9 @@ PROGRESS_STEP = 200
 SCRIPT = b"#!/bin/sh\n"
 FAILED = 1 << 8
 KILLED = 15
+
+#: (time, job id, attempt, exit status, cause, seconds that it stood still) of a script that runs
+_End = tuple[float, int, int, int, str, int]
 
 
 class Replay:
@@ -97,8 +101,9 @@ class Replay:
             if conf.state.upper() != "FUTURE"
         }
         self._uids: dict[str, int] = {}
-        #: (time, job id, attempt, exit status, cause) of scripts that run
-        self._ends: list[tuple[float, int, int, int, str]] = []
+        self._ends: list[_End] = []
+        #: of jobs that stand still
+        self._standing: dict[int, _End] = {}
         #: times at which the ledger asked to be woken
         self._wakes: list[float] = []
         self._planner = Planner()
@@ -114,7 +119,7 @@ class Replay:
         ever start. `progress` is told now and then how many have come and how many have ended."""
         self._begin()
         came = told = idle = 0
-        while came < len(self.jobs) or self._ends or self.record.waiting:
+        while came < len(self.jobs) or self._ends or self._standing or self.record.waiting:
             arrival = self.jobs[came].submit if came < len(self.jobs) else NEVER
             ending = self._ends[0][0] if self._ends else NEVER
             waking = self._wakes[0] if self._wakes else NEVER
@@ -230,6 +235,8 @@ class Replay:
         for job in out.puts.values():
             if not isinstance(job, Job):
                 continue
+            if job.id in self._standing and job.state != JobState.SUSPENDED:
+                heapq.heappush(self._ends, self._standing.pop(job.id))
             self.teams.told(job, self.record.name_of(job.id), self._now)
             if job.finished and not job.completing:
                 self.record.over(job, self._now)
@@ -293,16 +300,31 @@ class Replay:
             length, wstatus, cause = trace.run, 0 if trace.good else FAILED, ""
             if launch.limit_s and length > launch.limit_s:
                 length, wstatus, cause = float(launch.limit_s), KILLED, "timeout"
-            end = (self._now + length, job.id, job.attempt, wstatus, cause)
+            end = (self._now + length, job.id, job.attempt, wstatus, cause, 0)
             heapq.heappush(self._ends, end)
+
+    def _stood_still(self, end: _End, job: Job) -> bool:
+        """Whether a script does not end then as its job stands still, or did so until now: it ends
+        so much later."""
+        at, job_id, attempt, wstatus, cause, known = end
+        if job.state == JobState.SUSPENDED:
+            self._standing[job_id] = end
+            return True
+        late = suspended_s(job)
+        if late > known:
+            heapq.heappush(self._ends, (at + late - known, job_id, attempt, wstatus, cause, late))
+        return late > known
 
     def _scripts_end(self) -> Iterator[Command]:
         """The reports of nodes whose scripts end now."""
         nodes: dict[str, None] = {}
         while self._ends and self._ends[0][0] <= self._now:
-            _, job_id, attempt, wstatus, cause = heapq.heappop(self._ends)
+            end = heapq.heappop(self._ends)
+            _, job_id, attempt, wstatus, cause, _ = end
             job = self._ledger.jobs.get(job_id)
             if job is None or job.attempt != attempt or not job.alloc:
+                continue
+            if not job.finished and self._stood_still(end, job):
                 continue
             name = job.batch_host
             elapsed = int(1000 * (self._now - self.record.start_of(job_id)))

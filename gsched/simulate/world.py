@@ -60,6 +60,8 @@ class Run:
     shares: int = 0
     #: None while it runs
     end: float | None = None
+    #: it stands still: others may use its GPUs
+    still: bool = False
 
 
 @dataclass
@@ -227,18 +229,25 @@ class World:
         """A script really starts. Raises AssertionError where that must not be."""
         part = f"{shares} parts of " if shares else ""
         self.note(f"{node}: job {job_id} attempt {attempt} runs on {part}{','.join(gpus)}")
-        beside = shares
+        if any(run.job_id == job_id and run.attempt == attempt for run in self.runs):
+            raise AssertionError(f"job {job_id} attempt {attempt} was started twice")
+        run = Run(job_id, attempt, node, gpus, self.now, shares)
+        self.alone(run)
+        self.runs.append(run)
+        return run
+
+    def alone(self, mine: Run) -> None:
+        """Raises AssertionError where a script that starts or goes on has not its GPUs for itself,
+        but for those of scripts that stand still."""
+        beside, node = mine.shares, mine.node
         for run in self.runs:
-            if run.job_id == job_id and run.attempt == attempt:
-                raise AssertionError(f"job {job_id} attempt {attempt} was started twice")
-            if run.end is None and run.node == node and set(run.gpus) & set(gpus):
-                if not (run.shares and shares):
+            if run is mine or run.end is not None or run.still or run.node != node:
+                continue
+            if set(run.gpus) & set(mine.gpus):
+                if not (run.shares and mine.shares):
                     raise AssertionError(
-                        f"{node}: jobs {run.job_id} and {job_id} run on the same GPU at once"
+                        f"{node}: jobs {run.job_id} and {mine.job_id} run on the same GPU at once"
                     )
                 beside += run.shares
         if beside > self._parts(node):
-            raise AssertionError(f"{node}: {beside} parts of {gpus} are in use with job {job_id}")
-        run = Run(job_id, attempt, node, gpus, self.now, shares)
-        self.runs.append(run)
-        return run
+            raise AssertionError(f"{node}: {beside} parts of {mine.gpus} are in use")

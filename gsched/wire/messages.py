@@ -236,6 +236,17 @@ class Preempt(_Msg):
     kind: str = ""
 
 
+class Pause(_Msg):
+    """All processes stand still: told by SIGTSTP, and stopped once its time is over; what it holds
+    may be others' meanwhile, and no step starts. Or they go on."""
+
+    n: int
+    job_id: int
+    attempt: int
+    #: seconds between SIGTSTP and SIGSTOP; -1: it goes on
+    grace_s: int
+
+
 class Forget(_Msg):
     """The end is durable at the controller: drop it from the journal."""
 
@@ -244,7 +255,7 @@ class Forget(_Msg):
     attempt: int
 
 
-Order = Prepare | Go | Kill | Signal | SetLimit | Forget | Notify | Preempt
+Order = Prepare | Go | Kill | Signal | SetLimit | Forget | Notify | Preempt | Pause
 
 
 class Welcome(_Msg):

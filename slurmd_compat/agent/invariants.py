@@ -31,7 +31,7 @@ def check(held: Mapping[Key, Attempt], busy: Callable[[Key], bool]) -> None:
             assert record.ending is None or busy(key)
         if attempt.blocked:
             assert not attempt.hook and attempt.step == NONE
-        else:
+        elif not record.paused:
             for uuid in attempt.gpus:
                 other = users.setdefault(uuid, attempt)
                 alone = other is not attempt and attempt.collides(other)

@@ -24,6 +24,7 @@ from gsched.wire.messages import (
     Notify,
     Order,
     Orders,
+    Pause,
     Preempt,
     Prepare,
     Reregister,
@@ -35,11 +36,13 @@ from gsched.wire.messages import (
 from slurmd_compat.agent.attempt import OVER, SPAWNED, Attempt
 from slurmd_compat.agent.conversation import Conversation
 from slurmd_compat.agent.invariants import check
+from slurmd_compat.agent.standing import SIGSTOP, Standing
 from slurmd_compat.agent.step_words import (
     LeadRecord,
     ShareRecord,
     StepAction,
     StepInput,
+    TaskStarted,
     WaitRecord,
 )
 from slurmd_compat.agent.steps import Planner, Steps
@@ -118,6 +121,12 @@ class Agent(Conversation):
             self._kill,
             self.steps.signal_job,
         )
+        self.standing = Standing(
+            lambda action: self._out.append(action),
+            self._put,
+            self.steps.signal_job,
+            self.steps.retry,
+        )
 
     # -- what others may ask
 
@@ -128,7 +137,7 @@ class Agent(Conversation):
     def wake_at(self) -> int:
         """Monotonic ms at which a Tick is due."""
         mark = self._talk_at()
-        marks = (mark, self.steps.wake_at(), self.ways.wake_at())
+        marks = (mark, self.steps.wake_at(), self.ways.wake_at(), self.standing.wake_at())
         return min(one for one in marks if one >= 0)
 
     # -- inputs
@@ -155,6 +164,7 @@ class Agent(Conversation):
             attempt = self._held[record.key]
             if record.boot_id == self.boot_id:
                 self.ways.restore(attempt)
+                self.standing.restore(attempt, now)
             if record.phase == Phase.RELEASED:
                 continue
             if record.boot_id != self.boot_id:
@@ -205,6 +215,10 @@ class Agent(Conversation):
             self.steps.kept(key, item.steps, now)
         elif isinstance(item, StepInput):
             self.steps.apply(item, now)
+            if isinstance(item, TaskStarted):
+                begun = self._held.get(item.key.job)
+                if begun is not None:
+                    self.standing.began(begun)
         else:
             attempt = self._held.get(item.key)
             if attempt is not None:
@@ -218,6 +232,10 @@ class Agent(Conversation):
             if attempt is not None and attempt.record.phase < Phase.ENDED:
                 self._kill(attempt, CAUSE, now)
                 self._soon(now)
+        for key in self.standing.due(now):
+            attempt = self._held.get(key)
+            if attempt is not None:
+                self.standing.signal(attempt, SIGSTOP)
         self._talk(now)
 
     # -- orders
@@ -270,6 +288,8 @@ class Agent(Conversation):
                     self._put(attempt)
         elif isinstance(order, Preempt):
             self.ways.order(attempt, order, now)
+        elif isinstance(order, Pause):
+            self.standing.order(attempt, order, now)
         elif isinstance(order, Signal):
             self._signal(attempt, order, now)
         elif isinstance(order, Notify):
@@ -288,6 +308,7 @@ class Agent(Conversation):
                 del self._held[record.key]
                 self.steps.forget(record.key)
                 self.ways.forget(record.key)
+                self.standing.forget(record.key)
                 self._out.append(JournalDel(record.key))
             else:
                 self._log("warning", f"{record.title} is not released yet: not forgotten")
@@ -328,7 +349,9 @@ class Agent(Conversation):
         for other in self._held.values():
             if other is attempt or other.blocked or other.record.phase == Phase.RELEASED:
                 continue
-            if other.record.job_id == mine.job_id or attempt.collides(other):
+            if other.record.job_id == mine.job_id:
+                return True
+            if not other.record.paused and attempt.collides(other):
                 return True
         return False
 
@@ -479,6 +502,7 @@ class Agent(Conversation):
         if attempt.step != SPAWNED:
             return
         if isinstance(item, Started):
+            self.standing.began(attempt)
             return
         if isinstance(item, Absent):
             if record.phase != Phase.RUNNING or record.kill:

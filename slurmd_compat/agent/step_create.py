@@ -131,6 +131,8 @@ class JobSteps:
 
     def plan(self, spec: StepSpec) -> Planned:
         """Where the step's tasks would go now. Raises Busy, StepRefused."""
+        if self.record.paused:
+            raise Busy
         groups = spec.het_group or [0]
         if len(groups) > 1 and len(self.components) == 1:
             return self._plan_beside(spec)

@@ -176,6 +176,12 @@ class Steps:
         """To all shares of the attempt on this node."""
         self.shares.signal_job(key, signum)
 
+    def retry(self, key: Key, now: int) -> None:
+        """The attempt goes on: steps that wait are looked at."""
+        jobs = self.jobs.get(key)
+        if jobs is not None:
+            jobs.retry(now)
+
     def notify(self, key: Key, text: str) -> None:
         """A line for the client of an interactive job; nothing for any other."""
         interactive = self._interactive.get(key)

@@ -58,6 +58,8 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     way_ms: int = -1
     #: monotonic ms of this boot at which it said last that its work is saved; -1 never
     saved_ms: int = -1
+    #: it stands still: others may have its GPUs, and no step starts
+    paused: bool = False
 
     @property
     def key(self) -> Key:

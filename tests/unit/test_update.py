@@ -10,7 +10,7 @@ from unit.ledger_support import CONF, Bench, at
 
 from gsched.ledger import Tick
 from gsched.model import Hold, Job, JobState, Phase, Shape
-from gsched.wire.messages import CancelJobs, Done, Notify, Order, SetLimit, Signal, UpdateJob
+from gsched.wire.messages import CancelJobs, Done, Notify, Order, Pause, SetLimit, UpdateJob
 
 
 def change(b: Bench, job: Job, uid: int = 0, verb: str = "update", **fields: str) -> str:
@@ -295,14 +295,15 @@ def test_suspend_and_resume() -> None:
     assert change(b, job, verb="suspend") == "" and job.state == JobState.SUSPENDED
     limit, stop = orders(b)[-2:]
     assert isinstance(limit, SetLimit) and limit.limit_s == 0
-    assert isinstance(stop, Signal) and (stop.signum, stop.target) == (19, "all")
+    # SIGTSTP, and SIGSTOP two seconds later: Slurm's suspend_grace_time.
+    assert isinstance(stop, Pause) and stop.grace_s == 2
     assert (job.pre_suspend_s, job.suspend_time) == (100, int(b.now))
     assert b.led.cluster.used("node1")[2] == 0xFF
     assert change(b, job, verb="suspend") == ""
     b.now += 50
     assert change(b, job, verb="resume") == "" and job.state == JobState.RUNNING
     go, limit = orders(b)[-2:]
-    assert isinstance(go, Signal) and go.signum == 18
+    assert isinstance(go, Pause) and go.grace_s == -1
     # 50 seconds more from the start of the script: 500 of 600 are left
     assert isinstance(limit, SetLimit) and limit.limit_s == 650
     assert job.end_time == int(b.now) + 500
@@ -340,11 +341,11 @@ def test_a_node_that_comes_back_is_told_again_to_stop() -> None:
     change(b, job, verb="suspend")
     b.sent.clear()
     b.register("node1", [at(job, Phase.RUNNING)])
-    assert [o.signum for o in orders(b) if isinstance(o, Signal)] == [19]
+    assert [o.grace_s for o in orders(b) if isinstance(o, Pause)] == [2]
     change(b, job, verb="resume")
     b.sent.clear()
     b.register("node1", [at(job, Phase.RUNNING)])
-    assert [o.signum for o in orders(b) if isinstance(o, Signal)] == [18]
+    assert [o.grace_s for o in orders(b) if isinstance(o, Pause)] == [-1]
 
 
 def test_a_suspended_job_can_be_cancelled_and_requeued() -> None:
