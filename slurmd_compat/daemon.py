@@ -353,7 +353,8 @@ class Daemon:
             self._todo.append(Tick())
         deadline = self.hooks.deadline()
         if deadline is not None and now >= deadline:
-            self.hooks.on_time(now)
+            for done in self.hooks.on_time(now):
+                self._hook_over(done)
         self.scripts.vigil.on_time(now)
         self.steps.on_time(now)
         self.checks.on_time(now)

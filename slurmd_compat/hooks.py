@@ -19,6 +19,8 @@ from slurmd_compat.agent import HookDone, Key
 
 #: seconds for which a login environment is waited for, as Slurm does
 LOGIN_S = 8
+#: ms that a killed program has to be gone: one that waits for a dead file server is left then
+GONE_MS = 5000
 #: name of the file in the job's directory that takes it (NUL-separated NAME=value)
 LOGIN_FILE = "login"
 
@@ -88,22 +90,26 @@ class Hooks:
         self._watch = watch
         self._unwatch = unwatch
         self._by_fd: dict[int, _Running] = {}
+        #: programs that no signal ends, to be reaped if they ever do: pidfd -> pid
+        self._left: dict[int, int] = {}
 
     def start(self, key: Key, which: str, commands: list[Command], now: int) -> HookDone | None:
         """Starts a hook's programs; HookDone at once if there is nothing to wait for."""
         return self._next(_Running(key, which, list(commands)), now)
 
     def owns(self, fd: int) -> bool:
-        return fd in self._by_fd
+        return fd in self._by_fd or fd in self._left
 
     def ended(self, fd: int, now: int) -> HookDone | None:
         """Takes note that the program behind a descriptor ended."""
-        running = self._by_fd.pop(fd)
+        running = self._by_fd.pop(fd, None)
         self._unwatch(fd)
         os.close(fd)
         status = 0
         with contextlib.suppress(ChildProcessError):
-            _, status = os.waitpid(running.pid, 0)
+            _, status = os.waitpid(running.pid if running else self._left.pop(fd), 0)
+        if running is None:
+            return None
         command = running.command
         assert command is not None
         if status and not command.optional:
@@ -116,14 +122,29 @@ class Hooks:
         """Monotonic ms of the next timeout."""
         return min((r.deadline for r in self._by_fd.values() if r.deadline), default=None)
 
-    def on_time(self, now: int) -> None:
-        """Kills what has run for too long."""
-        for running in self._by_fd.values():
-            if running.deadline and now >= running.deadline:
-                running.deadline = 0
+    def on_time(self, now: int) -> list[HookDone]:
+        """Kills what has run for too long; the hooks that are over without one that stays."""
+        done = []
+        for fd, running in list(self._by_fd.items()):
+            if not running.deadline or now < running.deadline:
+                continue
+            if not running.timed_out:
+                running.deadline = now + GONE_MS
                 running.timed_out = True
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(running.pid, signal.SIGKILL)
+                continue
+            del self._by_fd[fd]
+            self._left[fd] = running.pid
+            command = running.command
+            assert command is not None
+            if not command.optional:
+                sentence = _sentence(running.which, command, 0, True)
+                running.errors.append(f"{sentence} and cannot be ended")
+                running.todo.clear()
+            if (over := self._next(running, now)) is not None:
+                done.append(over)
+        return done
 
     def _next(self, running: _Running, now: int) -> HookDone | None:
         while running.todo:

@@ -413,7 +413,7 @@ class Lead(Spoken):
             code = 1
             worst = 1 << 8
         step.wstatus = worst
-        step.state = self._state(worst, bool(failed))
+        step.state = self._state(worst, bool(failed), now)
         self._usage()
         record.exit_code = code
         record.ended_ms = now
@@ -434,19 +434,27 @@ class Lead(Spoken):
             self._lost.add(node)
             self.say(f"error: Node failure on {node}")
 
-    def _state(self, worst: int, failed: bool) -> StepState:
+    def _state(self, worst: int, failed: bool, now: int) -> StepState:
         stop = self.record.stop
         if any(end.cause == "oom" for end in self.ends.values()):
             return StepState.OUT_OF_MEMORY
         if stop == "timeout":
-            return StepState.TIMEOUT
-        if stop == "node" or (failed and not stop and self.ends):
+            # The job's limit cancels its steps, as in Slurm; their own is another matter.
+            return StepState.TIMEOUT if self._outran(now) else StepState.CANCELLED
+        began = self.ends or any(place.started for place in self.places)
+        if stop == "node" or (failed and not stop and began):
             return StepState.NODE_FAIL
         if stop in ("", "task_failure"):
             if not worst:
                 return StepState.COMPLETED
             return StepState.CANCELLED if worst & 0x7F else StepState.FAILED
         return StepState.CANCELLED
+
+    def _outran(self, now: int) -> bool:
+        """Whether it was stopped for a limit of its own."""
+        limit = 0 if self.record.of_job else self.record.spec.time_limit
+        until = now if self._stop_at < 0 else self._stop_at
+        return bool(limit) and until >= self.record.started_ms + 1000 * (limit or 0)
 
     def _usage(self) -> None:
         """What all tasks used, and who used most memory."""

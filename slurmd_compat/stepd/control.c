@@ -35,7 +35,7 @@ static int append(struct control *c, const char *text, size_t n)
     if (wrote == (ssize_t)(n + skip))
         c->torn = false;
     else if (wrote > 0)
-        c->torn = true;
+        c->torn = true, errno = ENOSPC;
     return wrote == (ssize_t)(n + skip) ? 0 : -1;
 }
 
@@ -47,7 +47,14 @@ int control_claim(struct control *c)
     char text[64];
     int n =
         snprintf(text, sizeof text, "stepd %d %d\nstate starting\n", STEPD_VERSION, (int)getpid());
-    return append(c, text, (size_t)n);
+    if (append(c, text, (size_t)n) == 0)
+        return 0;
+    int error = errno;
+    close(c->status);
+    c->status = -1;
+    unlink("status"); /* half a claim is none: another try must be possible */
+    errno = error;
+    return -1;
 }
 
 int control_open(struct control *c)

@@ -129,9 +129,10 @@ int main(int argc, char **argv)
     t.record.cause = "none";
     t.report = t.link = t.step_err = -1;
     control_start(&t.control);
-    if (control_claim(&t.control))
-        return errno == EEXIST ? 3 : 2; /* never a second run of the same attempt */
-    int bound = 0, error = 0;
+    int claimed = control_claim(&t.control), error = errno;
+    if (claimed && (error == EEXIST || eventfd < 0))
+        return error == EEXIST ? 3 : 2; /* never a second run of the same attempt */
+    int bound = 0;
     if (eventfd > 2) {
         control_adopt(&t.control, eventfd);
         t.control.clients[0].watch = true;
@@ -140,7 +141,9 @@ int main(int argc, char **argv)
         error = errno;
     }
     int rc = 1;
-    if (signals < 0 || bound) {
+    if (claimed) { /* a full disk: what has no record does not run */
+        snprintf(why, sizeof why, "could not write the step's record: %s", strerror(error));
+    } else if (signals < 0 || bound) {
         snprintf(why, sizeof why, "control socket: %s", strerror(error));
     } else if ((loaded = piped ? loaded : spec_load(&t.spec, "spec", why)) == 0) {
         rc = tasks_launch(&t, why) ? 1 : 0;

@@ -363,6 +363,18 @@ def test_the_jobs_time_limit_ends_its_steps() -> None:
     # Golden 031.
     assert client.errors == [ABORTED, "srun: error: n1: task 0: Terminated"]
     assert client.codes == [143]
+    world.advance(600)
+    # As measured with a 22.05, where a limit of the step's own makes it TIMEOUT.
+    assert world.kept[0].state == StepState.CANCELLED
+
+
+def test_a_later_limit_of_the_steps_own_changes_nothing() -> None:
+    world = running(limit_s=60)
+    world.create(1, ntasks=1, time_limit=61)
+    world.advance(60_100)
+    world.obey()
+    world.advance(3000)
+    assert world.kept[0].state == StepState.CANCELLED
 
 
 def test_the_jobs_warning_goes_to_its_steps() -> None:
