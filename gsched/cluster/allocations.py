@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from gsched import _core
 from gsched.cluster import shapes
 from gsched.cluster.nodes import Nodes
-from gsched.cluster.windows import Windows
+from gsched.cluster.windows import GUARD, Windows
 from gsched.cpuset import pick_cpus
 from gsched.licenses import Licenses
 from gsched.model import Job, NodeAlloc, Phase
@@ -57,7 +57,7 @@ class Allocations:
             job.end_time if not job.finished else 0,
             adopt=True,
             gpu_milli=open_parts[0].shares if open_parts else 0,
-            reservation=self._windows.number(job.reservation),
+            reservation=self._windows.number(job.reservation or (job.pool and GUARD + job.pool)),
             owner=max(self._owner(job), -1),
             extra=self._nodes.counted.of_shape(job.spec.shape),
         )
@@ -127,9 +127,9 @@ class Allocations:
         """The core's key of what a job holds; None: nothing."""
         return self._key.get(job_id)
 
-    def unbind(self, key: int, end: int) -> None:
-        """What a pass has set aside in a promise (see claims.py) is as any other's. Cost: its
-        nodes."""
+    def unbind(self, key: int, end: int, reservation: int = -1) -> None:
+        """What a pass has set aside in a promise (see claims.py) is as any other's, or is in that
+        reservation from now on. Cost: its nodes."""
         held = self._core.allocation(key)
         cores = dict(self._core.allocation_cores(key))
         rows = [
@@ -139,7 +139,14 @@ class Allocations:
         milli, owner = self._core.allocation_milli(key), self._core.allocation_owner(key)
         extra = self._core.allocation_extra(key)
         self._core.release(key)
-        self._core.allocate(key, rows, end, adopt=True, gpu_milli=milli, owner=owner, extra=extra)
+        self._core.allocate(
+            *(key, rows, end),
+            adopt=True,
+            gpu_milli=milli,
+            reservation=reservation,
+            owner=owner,
+            extra=extra,
+        )
 
     def give_back(self, key: int) -> None:
         """What a pass has set aside under `key` is not wanted."""
@@ -211,6 +218,18 @@ class Allocations:
         key = self._key.get(job.id)
         if key is not None:
             self._core.set_end(key, job.end_time)
+
+    def move(self, job: Job, pool: str) -> None:
+        """A running job is in the units of that account from now on; "" of none. Cost: unbind."""
+        key = self._key.get(job.id)
+        if key is not None:
+            self.unbind(key, job.end_time, self._windows.number(pool and GUARD + pool))
+
+    def overdue(self, job_id: int, now: int) -> None:
+        """What a job holds is expected back at once."""
+        key = self._key.get(job_id)
+        if key is not None:
+            self._core.set_end(key, max(now, 1))
 
     def parts_held(self, job_id: int) -> int:
         """Parts of one GPU that a job holds on each of its nodes; 0 none, or whole GPUs."""

@@ -9,12 +9,14 @@ from gsched.cluster.allocations import Allocations
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
-from gsched.cluster.windows import Windows
+from gsched.cluster.windows import GUARD, Windows
 from gsched.model import Job, ReservedNode
 from gsched.model.preempt import Claim
 
 #: what a pass says of a row that waits for room
 _BLOCKED = frozenset({_core.RESOURCES, _core.PRIORITY, _core.BEHIND})
+#: and of one that waits for nothing else as far as is known
+_HOPEFUL = _BLOCKED | {_core.UNTESTED, _core.WINDOW, _core.NODES_DOWN}
 
 
 class Claims:
@@ -91,11 +93,12 @@ class Claims:
         avoid: Collection[str] = (),
         strict: bool = False,
         still: Collection[int] = (),
+        pool: str = "",
     ) -> tuple[list[int], list[ReservedNode]] | None:
         """Of the jobs (id, cost), in order, those whose going makes a waiting job fit in a
-        partition at the least cost, and what it then takes; None: all of them are not enough.
-        Those in `still` stand still: what they have on the nodes that it takes is kept as well, so
-        that they get back what it leaves. Cost: Core.cheapest."""
+        partition (in the units of `pool`) at the least cost, and what it then takes; None: all of
+        them are not enough. Those in `still` stand still: what they have on the nodes that it takes
+        is kept as well, so that they get back what it leaves. Cost: Core.cheapest."""
         if not victims:
             return None
         keys: list[int] = []
@@ -110,7 +113,8 @@ class Claims:
         few = self._queue.switches(job.id)[0]
         try:
             words = self._requests.words(job.spec.shape, partition)
-            req = self._requests.acquire(job.spec.shape, partition, few)
+            within = self._windows.guard_of(pool) if pool else -1
+            req = self._requests.acquire(job.spec.shape, partition, few, within)
         except (ValueError, KeyError):
             return None
         try:
@@ -147,6 +151,45 @@ class Claims:
                 gpus |= lent[node][1]
             kept.append(ReservedNode(name) if whole else ReservedNode(name, cpus, gpus))
         return [whose[key] for key in chosen], kept
+
+    # ---- whole units ---------------------------------------------------------------------------
+
+    def bind(self, pool: str, shares: Sequence[tuple[str, int, int]]) -> None:
+        """What the guaranteed jobs of an account have for themselves (see Windows.guard)."""
+        self._windows.guard(pool, shares)
+
+    def bound(self) -> frozenset[str]:
+        """Accounts for which units are kept."""
+        return self._windows.guards()
+
+    def guarded(self, now: int) -> dict[str, set[int]]:
+        """Account -> jobs that wait for room in its units, as far as anybody knows. Cost: rows that
+        do."""
+        found: dict[str, set[int]] = {}
+        for key, within in self._queue.within.items():
+            if within.startswith(GUARD):
+                job_id = self._queue.row[key][0]
+                if job_id not in self._queue.parked and self._core.verdict(key) in _HOPEFUL:
+                    found.setdefault(within[len(GUARD) :], set()).add(job_id)
+        return found
+
+    def heads(self) -> dict[str, int]:
+        """Account -> the first of the jobs that wait in its units, as the last pass found it. Cost:
+        reservations."""
+        found: dict[str, int] = {}
+        for one in self._core.reservations():
+            within = self._queue.within.get(one.key, "")
+            if within.startswith(GUARD):
+                found.setdefault(within[len(GUARD) :], self._queue.row[one.key][0])
+        return found
+
+    def ends(self, job_id: int, now: int) -> None:
+        """What a job holds is expected back at once."""
+        self._allocations.overdue(job_id, now)
+
+    def move(self, job: Job, pool: str) -> None:
+        """A running job is in the units of that account from now on; "" of none."""
+        self._allocations.move(job, pool)
 
     # ---- promises ------------------------------------------------------------------------------
 

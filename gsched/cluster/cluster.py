@@ -19,7 +19,7 @@ from gsched.cluster.ranks import Columns, Sweep
 from gsched.cluster.requests import Requests
 from gsched.cluster.verdicts import Verdicts
 from gsched.cluster.what_if import Way, WhatIf
-from gsched.cluster.windows import CLAIM, Windows
+from gsched.cluster.windows import CLAIM, GUARD, Windows
 from gsched.cluster.workload import Workload
 from gsched.config import Config
 from gsched.licenses import Licenses
@@ -191,6 +191,10 @@ class Cluster:
         """How an account's name leads to those above it, whose reservations are its too."""
         self._windows.lineage = lineage
 
+    def trace_pools(self, pools: Callable[[Job], tuple[Sequence[str], bool]]) -> None:
+        """In whose units a job may be guaranteed, and whether it may start elsewhere too."""
+        self._windows.pools = pools
+
     def rank_by(self, rank: Callable[[Job, str], tuple[Columns, int]]) -> None:
         """How the priority of a job in a partition is found when it is queued: (what it is made of,
         what it is now). Without it, it is what the job's record says."""
@@ -284,10 +288,14 @@ class Cluster:
         for start in decided.starts:
             job_id, partition = self._queue.row.pop(start.key)
             self._limits.took(self._queue.chain.get(start.key, -1))
-            within = self._queue.within.pop(start.key, "")
-            if within.startswith(CLAIM):
+            within, pool = self._queue.within.pop(start.key, ""), ""
+            if within.startswith(GUARD):
+                within, pool = "", within[len(GUARD) :]
+            elif within.startswith(CLAIM):
                 limit = self._queue.limit(job_id)
-                self._allocations.unbind(start.key, now + limit if limit else 0)
+                pool = self._queue.pool.get(job_id, "")
+                number = self._windows.guard_of(pool) if pool else -1
+                self._allocations.unbind(start.key, now + limit if limit else 0, number)
                 within = ""
             starts.append(
                 Placement(
@@ -297,6 +305,7 @@ class Cluster:
                     start.key,
                     within,
                     self._queue.choice.pop(start.key, 0),
+                    pool,
                 )
             )
         self._verdicts.settled()

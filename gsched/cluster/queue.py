@@ -11,7 +11,7 @@ from gsched.cluster.limits import Limits
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.ranks import Columns, Ranks, Sweep
 from gsched.cluster.requests import TIME_LIMIT, Requests
-from gsched.cluster.windows import Windows
+from gsched.cluster.windows import GUARD, Windows
 from gsched.config import Config
 from gsched.licenses import LicenseError, Licenses
 from gsched.licenses import parse as parse_licenses
@@ -53,6 +53,8 @@ class Queue:
         self._last_key = 0
         #: key of a row -> advance reservation, for rows that would start in one
         self.within: dict[int, str] = {}
+        #: job id -> account in whose units it has been promised a place
+        self.pool: dict[int, str] = {}
         #: key of a row -> which of its job's alternatives it asks for, but for the first
         self.choice: dict[int, int] = {}
         #: job id -> request classes it holds a reference to, one for each partition (and
@@ -181,6 +183,8 @@ class Queue:
         if job.spec.begin:
             heapq.heappush(self._begins, job.spec.begin)
         self._rows[job.id] = rows
+        if job.pool:
+            self.pool[job.id] = job.pool
         self._limit[job.id] = job.time_limit
         self._requests[job.id] = requests
         if job.het_job_id:
@@ -277,6 +281,8 @@ class Queue:
             by_partition.setdefault(self.row[key][1], []).append(key)
         row_lists = list(by_partition.values())
         within = self.within.get(rows[0], "") if rows else ""
+        if within.startswith(GUARD):
+            within = ""
         begin = self._windows.ready_at(within, job.spec.begin)
         chains = tuple(self.chain.get(keys[0], -1) for keys in row_lists)
         priority = max((self._ranks.last(key) for key in rows), default=0)
@@ -364,6 +370,7 @@ class Queue:
             if self.row.pop(key, None) is not None:
                 self._core.queue_remove(key)
         self.parked.pop(job_id, None)
+        self.pool.pop(job_id, None)
         self._named.pop(job_id, None)
         self._switch_jobs.pop(job_id, None)
         self._together.remove(job_id)

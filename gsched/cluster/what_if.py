@@ -13,7 +13,7 @@ from gsched import _core
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
-from gsched.cluster.windows import Windows
+from gsched.cluster.windows import GUARD, Windows
 from gsched.forecast import place_all
 from gsched.hostlist import compress
 from gsched.model import Job, Shape
@@ -354,7 +354,9 @@ class WhatIf:
 
     def ways(self, job: Job) -> list[str]:
         """The reservations in which a job may start, in order; "" is outside of all."""
-        return self.windows.ways(job)
+        # In an account's units, or as borrowed work: to the user that is outside of all.
+        ways = ("" if way.startswith(GUARD) else way for way in self.windows.ways(job))
+        return list(dict.fromkeys(ways))
 
     def switches(self, job_id: int) -> tuple[int, int]:
         """(leaf switches it has to lie on, until when it waits for them); (0, 0): any number."""

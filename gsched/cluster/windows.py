@@ -13,6 +13,10 @@ from gsched.model.preempt import Claim
 NOWHERE = 0
 #: how a promise is called in the queue, before the job's number: no reservation has such a name
 CLAIM = "\0"
+#: how the units of an account are called there, before its name (see policy/units.py)
+GUARD = "\1"
+#: they are in force from 0 to then: longer than anything
+EVER = 1 << 40
 #: a promise is kept so much longer than the job may run, seconds
 LATE_S = 86400
 
@@ -34,6 +38,11 @@ class Windows:
         self._claims: dict[int, int] = {}
         self._spare: list[int] = []
         self._claimed: dict[int, tuple[list[tuple[int, int]], list[tuple[int, int, int]]]] = {}
+        #: account -> number, and what is kept for it
+        self._guards: dict[str, int] = {}
+        self._guarded: dict[str, list[tuple[int, int, int]]] = {}
+        #: a job -> (accounts in whose units it may start, whether it may start elsewhere too)
+        self.pools: Callable[[Job], tuple[Sequence[str], bool]] = lambda job: ((), True)
 
     def set(self, resv: Reservation) -> None:
         """A reservation is new, or has changed. Jobs that may use it must be queued anew when it
@@ -77,6 +86,33 @@ class Windows:
             del self._claimed[number]
             self._spare.append(number)
 
+    def guard(self, account: str, shares: Sequence[tuple[str, int, int]]) -> bool:
+        """What is kept for the guaranteed jobs of an account: (node, CPUs, GPUs) each, CPUs -1 the
+        whole node. Whether that is news. Cost: where it is, as an advance reservation's."""
+        index = self._nodes.index
+        rows = [(index[node], cpus, gpus) for node, cpus, gpus in shares if node in index]
+        if self._guarded.get(account, []) == rows:
+            return False
+        if rows:
+            self._guarded[account] = rows
+        else:
+            del self._guarded[account]
+        self._core.set_reservation(self.guard_of(account), [(0, EVER)] if rows else (), rows)
+        return True
+
+    def guards(self) -> frozenset[str]:
+        """Accounts for which something is kept."""
+        return frozenset(self._guarded)
+
+    def guard_of(self, account: str) -> int:
+        """The number of an account's units in the core."""
+        number = self._guards.get(account)
+        if number is None:
+            self._last += 1
+            number = self._guards[account] = self._last
+            self._core.set_reservation(number, (), ())
+        return number
+
     def onto(self, core: _core.Core) -> list[int]:
         """Another core keeps the same under the same numbers; the times at which something begins
         or ends. One number more keeps nothing, for jobs whose reservation is gone."""
@@ -91,6 +127,8 @@ class Windows:
             )
         for number, (spans, rows) in self._claimed.items():
             core.set_reservation(number, spans, rows, firm=True)
+        for account, rows in self._guarded.items():
+            core.set_reservation(self._guards[account], [(0, EVER)], rows)
         return [time for spans in self._spans.values() for span in spans for time in span]
 
     def _rows(self, resv: Reservation) -> list[tuple[int, int, int]]:
@@ -112,6 +150,8 @@ class Windows:
         """Its number in the core; -1 for none, and for one whose jobs may run anywhere."""
         if name.startswith(CLAIM):
             return self._claims.get(int(name[len(CLAIM) :]), NOWHERE)
+        if name.startswith(GUARD):
+            return self.guard_of(name[len(GUARD) :])
         known = self._known.get(name)
         if not name or (known is not None and known.any_nodes):
             return -1
@@ -139,7 +179,8 @@ class Windows:
             for name, resv in self._known.items()
             if "MAGNETIC" in resv.flags and self._may(resv, job, (job.group,))
         ]
-        return [*drawn, ""]
+        pools, outside = self.pools(job)
+        return [*drawn, *(f"{GUARD}{one}" for one in pools), *([""] if outside else [])]
 
     def known(self, name: str) -> Reservation | None:
         """A reservation by its name."""

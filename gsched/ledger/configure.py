@@ -175,6 +175,7 @@ def rebuild(led: Ledger, config: Config) -> None:
     led.config = config
     cluster = led.cluster = Cluster(config)
     cluster.trace_accounts(led.book.lineage)
+    cluster.trace_pools(led.units.ways)
     led.ranking.forget()
     cluster.rank_by(led.ranking.rank)
     led.limits.forget()

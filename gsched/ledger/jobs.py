@@ -69,6 +69,8 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
         for job_id in ids if out.view else ():
             out.view.pop(("verdict", job_key(job_id)), None)
     touched: dict[int, Job] = {}
+    for job_id, pool in plan.pools.items():
+        led.units.move(job_id, pool, out)
     stands = led.quotas() if plan.starts else None
     units: dict[int, list[Placement]] = {}
     for start in plan.starts:
@@ -87,6 +89,7 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
             led.cluster.unqueue(job.id)
         led.cluster.bind(job.id, start.key)
         _start(led, job, start, now, out)
+        job.pool = start.pool
         quotas.started(stands, job, now)
         launch.begin(led, job, now, out)
         _tell_waiters(led, job, now, out)
@@ -445,7 +448,7 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     if job.spec.alternatives:
         first = job.spec.alternatives[0]
         job.spec = msgspec.structs.replace(job.spec, shape=first.shape, tres=first.tres)
-    job.guaranteed = False
+    job.guaranteed, job.pool = False, ""
     job.restarts += 1
     job.start_time = 0
     job.end_time = 0

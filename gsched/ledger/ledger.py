@@ -44,6 +44,7 @@ from gsched.ledger import (
     steps,
     submit,
     tell,
+    units,
     update,
     use,
 )
@@ -138,6 +139,8 @@ class Ledger:
         self.accrual = accrual.Accrual(self)
         self.cluster.limit(self.limits)
         self.cluster.trace_accounts(self.book.lineage)
+        self.units = units.Units(self)
+        self.cluster.trace_pools(self.units.ways)
         #: what goes on being used, and how jobs are ranked
         self.meter = Meter(self.book, rules_of(config))
         self.ranking = ranking.Ranking(self)

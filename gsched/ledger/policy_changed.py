@@ -30,6 +30,8 @@ def changed(led: Ledger, now: float, out: Outcome) -> None:
             job.reason = word
         led.put_job(job, out)
         led.cluster.queue_job(job)
+    for job in led.units.changed():
+        led.cluster.queue_job(job)
     ranking.recalculate(led, now, out)
     out.schedule = True
 

@@ -62,7 +62,7 @@ def begin(led: Ledger, plan: Preemption, now: float, out: Outcome) -> None:
         job = arrays.split(led, master, arrays.tasks_of(master).first, now, out)
         if master is not job:
             led.cluster.queue_job(master)
-    job.claim = plan.claim
+    job.claim, job.pool = plan.claim, plan.pool
     led.cluster.claims.promise(job, plan.claim, int(now))
     led.claimants.add(job.id)
     led.cluster.queue_job(job)
@@ -178,7 +178,7 @@ def dropped(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     claim = job.claim
     if claim is None:
         return
-    job.claim = None
+    job.claim, job.pool = None, ""
     led.cluster.claims.drop(job.id)
     led.claimants.discard(job.id)
     led.put_job(job, out)

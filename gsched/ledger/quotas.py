@@ -34,7 +34,7 @@ def _to_come(led: Ledger, starting: Iterable[int]) -> Iterator[Work]:
         job = led.jobs.get(job_id)
         if job is not None and not job.alloc:
             wants = tres.requested(job.spec)
-            yield Work(-1 - number, job.spec.account, wants, after, 0.0, job.guaranteed)
+            yield Work(-1 - number, job.spec.account, wants, after, 0.0, job.guaranteed, job.pool)
 
 
 def started(stands: Quota | None, job: Job, now: float) -> None:
@@ -51,7 +51,7 @@ def work(job: Job, now: float) -> Work:
     size = held.get("gres/gpu", 0) or held.get("cpu", 0)
     since = max(job.start_time, job.checkpoint_time)
     lost = size * (now - since)
-    return Work(job.id, job.spec.account, held, job.start_time, lost, job.guaranteed)
+    return Work(job.id, job.spec.account, held, job.start_time, lost, job.guaranteed, job.pool)
 
 
 __all__ = ["standing", "started", "work"]

@@ -364,6 +364,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     #: of those that have the same CPUs or GPUs who gets them back first, the highest number: one
     #: more than those had that stood still for it when it started
     turn: int = 0
+    #: the account in whose whole nodes or islands it is guaranteed, or has been promised a place;
+    #: "" none
+    pool: str = ""
 
     @property
     def finished(self) -> bool:

@@ -21,6 +21,8 @@ class Placement(msgspec.Struct, gc=False):
     reservation: str = ""
     #: which of its alternatives it starts with
     choice: int = 0
+    #: the account in whose units it is guaranteed; "" none
+    pool: str = ""
 
 
 class Plan(msgspec.Struct):
@@ -36,6 +38,8 @@ class Plan(msgspec.Struct):
     complete: bool = True
     #: who makes way for whom, in the order decided
     preemptions: list[Preemption] = []
+    #: running jobs that are guaranteed in the units of another account from now on; "" in none
+    pools: dict[int, str] = {}
 
     def reasons(self) -> dict[int, str]:
         """Job id -> reason, of all verdicts. Cost: verdicts."""

@@ -56,3 +56,5 @@ class Preemption(msgspec.Struct, gc=False):
     job_id: int
     claim: Claim
     victims: list[Victim]
+    #: the account in whose units the place is; "" none
+    pool: str = ""

@@ -48,6 +48,8 @@ class Work:
     lost: float = 0.0
     #: it had a claim when it started
     secured: bool = False
+    #: the account in whose whole units it is guaranteed (see policy/units.py); "" none
+    pool: str = ""
 
 
 @dataclass
@@ -124,7 +126,9 @@ class Quota:
         }
         if assoc.guarantee:
             for one in mine:
-                if one.job_id not in secure and fits(one.tres, assoc.guarantee, own):
+                if one.job_id in secure or (assoc.guarantee_unit and one.pool != account):
+                    continue
+                if assoc.guarantee_unit or fits(one.tres, assoc.guarantee, own):
                     secure.add(one.job_id)
                     for name in self.names:
                         own[name] += one.tres.get(name, 0)
@@ -146,10 +150,14 @@ class Quota:
         return job_id in self._secure.get(account, ())
 
     def claim(self, account: str, wants: Mapping[str, int]) -> str:
-        """The account at which a waiting job has a claim; "" it has none. Cost: depth."""
+        """The account at which a waiting job has a claim; "" it has none, or one in whole units
+        (policy/units.py). Cost: depth."""
         for above in self.path(account):
             assoc = self._book.account(above)
             if assoc is None or not assoc.guarantee or not _covers(assoc.guarantee, wants):
+                continue
+            if assoc.guarantee_unit:
+                # Where its jobs are says who is guaranteed, not how many GPUs they have.
                 continue
             own = {name: self.standing[above, name].own for name in self.names}
             if fits(wants, assoc.guarantee, own):
@@ -158,7 +166,7 @@ class Quota:
 
     def start(self, work: Work) -> bool:
         """A job starts: whether it has a claim, and is guaranteed from now on. Cost: depth."""
-        claimant = self.claim(work.account, work.tres)
+        claimant = work.pool or self.claim(work.account, work.tres)
         self._work[work.job_id] = work
         secured = False
         for above in self.path(work.account):

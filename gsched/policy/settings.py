@@ -319,8 +319,6 @@ def _unit(old: Any, op: str, text: str, known: Known, label: str) -> str:
     word = "" if word == "gpu" else word
     if word not in UNITS:
         raise SettingError(f"Invalid value for {label} ({text}): gpu, node or island is expected")
-    if word:
-        raise SettingError(f"{label}={word} is not supported: guarantees are counted in GPUs")
     return word
 
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from gsched.model import Plan
-from gsched.scheduling import preemption
+from gsched.scheduling import preemption, whole
 from gsched.scheduling.options import options_of
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def run_pass(ledger: Ledger, now: float, max_starts: int = MAX_STARTS) -> Plan:
     if waits:
         return ledger.cluster.tell_settling(int(now), math.ceil(waits))
     options = options_of(ledger.config)
+    pools = ledger.units.arrange(int(now), options.strict)
     cluster, rules, depth = ledger.cluster, options.rules(), options.plan_test
     if options.depth or options.partition_depth:
         if now - cluster.last_full >= options.full_interval:
@@ -39,14 +40,20 @@ def run_pass(ledger: Ledger, now: float, max_starts: int = MAX_STARTS) -> Plan:
     if options.max_starts:
         max_starts = min(max_starts, options.max_starts)
     plan = cluster.schedule(int(now), max_starts, depth, rules)
+    plan.pools = pools
     if depth != options.plan_test or rules.get("partition_depth"):
         # The rest of the queue has its turn later.
         due = cluster.last_full + options.full_interval
         plan.wake_at = min(plan.wake_at or due, due)
     if plan.complete:
-        plan.preemptions, wake = preemption.decide(ledger, int(now), plan.starts)
-        if wake:
-            plan.wake_at = min(plan.wake_at or wake, wake)
+        for decide in (whole.decide, preemption.decide):
+            found, wake = decide(ledger, int(now), plan.starts)
+            plan.preemptions += found
+            if wake:
+                plan.wake_at = min(plan.wake_at or wake, wake)
+            if found:
+                # What is promised is kept from the next pass on.
+                break
     return plan
 
 

@@ -84,13 +84,15 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement] = ()) -> tuple[lis
             wake = min(wake or now + 1, now + 1)
             break
         cluster.claims.tried[job.id] = now + AGAIN_S
+        # What is guaranteed in whole units is taken back in these alone (whole.py).
+        pools = led.units.ways(job)[0]
         for partition in partitions:
             allowed, spared = candidates(led, job, partition, now, stands)
             for one in spared:
                 if one.until > 0:
                     wake = min(wake or one.until, one.until)
             plan = propose(led, job, partition, (c for c in allowed if c.job_id not in taken), now)
-            if plan is None and stands is not None:
+            if plan is None and stands is not None and not pools:
                 order = enumerate(reclaim.victims(led, stands, job, now), 1)
                 back = (Candidate(place, 0, one.job_id, one) for place, one in order)
                 wanted = (one for one in back if one.job_id not in taken)
@@ -190,12 +192,13 @@ def propose(
     now: int,
     *,
     ordered: bool = False,
+    pool: str = "",
 ) -> Preemption | None:
     """The cheapest of the sets among `allowed` that make a blocked job fit in a partition; None:
     not even all of them do. With PreemptParameters=strict_order the lowest in rank go first, else
     those that cost least; `ordered`: in the order of costs, the last of them as early in it as can
-    be. Nothing is changed: ledger/preempt.py carries it out. Cost: sorting, and
-    Core.cheapest."""
+    be; `pool`: in the units of that account. Nothing is changed: ledger/preempt.py carries it out.
+    Cost: sorting, and Core.cheapest."""
     strict = led.rules().options.strict_order
     order = sorted(allowed)
     if strict and not ordered:
@@ -206,9 +209,10 @@ def propose(
         partition,
         [(one.job_id, one.cost) for one in order],
         now,
-        avoid=_kept_for_others(led, job),
+        avoid=() if pool else _kept_for_others(led, job),
         strict=strict or ordered,
         still={one.job_id for one in order if one.victim.mode == SUSPEND},
+        pool=pool,
     )
     if found is None:
         return None
@@ -222,7 +226,7 @@ def propose(
         [(one.job_id, one.attempt) for one in victims if one.mode != SUSPEND],
         lenders=[(one.job_id, one.attempt) for one in victims if one.mode == SUSPEND],
     )
-    return Preemption(job.id, claim, victims)
+    return Preemption(job.id, claim, victims, pool)
 
 
 def _kept_for_others(led: Ledger, job: Job) -> set[str]:

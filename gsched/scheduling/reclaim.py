@@ -26,12 +26,12 @@ def victims(led: Ledger, stands: Quota, job: Job, now: int) -> list[Victim]:
     wants = tres.requested(job.spec)
     claimant = stands.claim(job.spec.account, wants)
     found = (
-        (_victim(led, job, one, now) for one in stands.order(claimant, wants)) if claimant else ()
+        (victim(led, job, one, now) for one in stands.order(claimant, wants)) if claimant else ()
     )
     return [one for one in found if one is not None]
 
 
-def _victim(led: Ledger, job: Job, job_id: int, now: int) -> Victim | None:
+def victim(led: Ledger, job: Job, job_id: int, now: int) -> Victim | None:
     """How a running job makes way; None: it is left alone."""
     rules, other = led.rules(), led.jobs.get(job_id)
     if other is None:
@@ -70,4 +70,4 @@ def spared(stands: Quota | None, job: Job, victim: Job) -> bool:
     return not stands.claim(job.spec.account, tres.requested(job.spec))
 
 
-__all__ = ["spared", "victims"]
+__all__ = ["spared", "victim", "victims"]

@@ -11,8 +11,8 @@ from gsched.ledger import policy_changed
 from gsched.ledger.manage import coordinators, limits, quality, tree, users
 from gsched.ledger.manage.work import UNCHANGED, No, Work
 from gsched.ledger.outcome import Outcome
-from gsched.model.policy import ROOT
-from gsched.policy import quota
+from gsched.model.policy import ROOT, Tres
+from gsched.policy import quota, units
 from gsched.wire.messages import Call, Done, ManagePolicy, PolicyOp, Refused
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def manage(
     condition."""
     work = Work(led, call, now, write.load)
     have = led.limits.capacity(led.config.nodes)
-    before = quota.broken_promise(led.book, have)
+    before = _broken(led, have)
     try:
         if len(write.ops) > MOST_OPS:
             raise No(f" Error with request: more than {MOST_OPS} changes at once\n")
@@ -42,7 +42,7 @@ def manage(
             _one(work, op)
         if not work.changed and not work.done and write.ops and not write.load:
             raise No(_EMPTY[write.ops[-1].verb], UNCHANGED)
-        promise = quota.broken_promise(led.book, have)
+        promise = _broken(led, have)
         # One that the cluster broke, by becoming smaller, is in nobody's way.
         if promise and promise != before:
             raise No(f" Error with request: {promise}\n")
@@ -56,6 +56,11 @@ def manage(
         work.commit(out)
         policy_changed.changed(led, now, out)
     return Done(call.request_id, 0, value=len(work.done), data=data)
+
+
+def _broken(led: Ledger, have: Tres) -> str:
+    """Why the guarantees cannot all be kept; "" they can."""
+    return quota.broken_promise(led.book, have) or units.broken(led.book, led.units.of_nodes)
 
 
 def _one(work: Work, op: PolicyOp) -> None:

@@ -1,0 +1,106 @@
+"""Guarantees in whole nodes: nobody waits longer than on a cluster of his own team's nodes."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from unit.units_world import Team, Wish, World
+
+#: blocks of histories; GSCHED_UNIT_HISTORIES says another number
+BLOCKS = int(os.environ.get("GSCHED_UNIT_HISTORIES", "3"))
+EACH = 10
+
+
+def wishes(rnd: random.Random, teams: dict[str, Team], sizes: list[int]) -> list[Wish]:
+    found = []
+    for number in range(rnd.randrange(6, 22)):
+        team = rnd.choice(list(teams))
+        run = rnd.choice([3, 10, 30, 100])
+        nodes = rnd.randrange(1, teams[team].units + 1) if teams[team].units else 1
+        limit = run * rnd.choice([1, 1, 3, 10])
+        found.append(
+            Wish(
+                rnd.randrange(0, 120) * 100 + number,
+                *(team, rnd.choice(sizes), nodes, run * 100, limit * 100),
+            )
+        )
+    return found
+
+
+def draw(rnd: random.Random, borrows: list[bool]) -> tuple[int, dict[str, Team]]:
+    teams = {
+        name: Team(rnd.randrange(1, 4), rnd.choice(borrows))
+        for name in ("red", "blue", "green")[: rnd.randrange(2, 4)]
+    }
+    if rnd.random() < 0.3:
+        teams["guests"] = Team(0)
+    return sum(team.units for team in teams.values()) + rnd.choice([0, 0, 1]), teams
+
+
+def alone(team: Team, name: str, all_: list[Wish]) -> World:
+    mine = [one for one in all_ if one.team == name]
+    return World(team.units, {name: Team(team.units, False)}).run(mine)
+
+
+def whole_nodes(seed: int) -> World:
+    """Jobs of whole nodes, in strict order, that borrow what they can."""
+    rnd = random.Random(seed)
+    nodes, teams = draw(rnd, [True, True, False])
+    jobs = wishes(rnd, teams, [8])
+    shared = World(nodes, teams).run(jobs)
+    assert shared.wronged == 0, seed
+    waits = shared.waits()
+    assert waits.keys() == set(jobs), seed
+    for name, team in teams.items():
+        if team.units:
+            for wish, wait in alone(team, name, jobs).waits().items():
+                assert waits[wish] <= wait, (seed, wish, waits[wish], wait)
+    return shared
+
+
+def own_nodes(seed: int) -> World:
+    """Jobs of any size, of teams that do not borrow, among others that do; in strict order."""
+    rnd = random.Random(seed)
+    nodes, teams = draw(rnd, [True, False])
+    jobs = wishes(rnd, teams, [1, 2, 4, 8])
+    shared = World(nodes, teams).run(jobs)
+    assert shared.wronged == 0, seed
+    waits = shared.waits()
+    for name, team in teams.items():
+        if team.units and not team.borrows:
+            private = alone(team, name, jobs).waits()
+            mine = {wish: wait for wish, wait in waits.items() if wish.team == name}
+            assert mine == private, (seed, name)
+    return shared
+
+
+def filled(seed: int) -> World:
+    """Jobs of any size, of anybody, with backfill."""
+    rnd = random.Random(seed)
+    nodes, teams = draw(rnd, [True, True, False])
+    jobs = wishes(rnd, teams, [1, 2, 4, 8])
+    shared = World(nodes, teams, "backfill").run(jobs)
+    assert shared.wronged == 0, seed
+    assert shared.idle == [], seed
+    assert shared.waits().keys() == set(jobs), seed
+    return shared
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_nobody_waits_longer_than_on_nodes_of_his_own(block: int) -> None:
+    taken = sum(whole_nodes(seed).taken for seed in range(block * EACH, block * EACH + EACH))
+    assert taken > 0
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_who_does_not_borrow_has_what_his_own_nodes_would_give(block: int) -> None:
+    taken = sum(own_nodes(seed).taken for seed in range(block * EACH, block * EACH + EACH))
+    assert taken > 0
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_with_backfill_the_first_waits_for_guaranteed_work_of_his_team_alone(block: int) -> None:
+    taken = sum(filled(seed).taken for seed in range(block * EACH, block * EACH + EACH))
+    assert taken > 0
