@@ -210,7 +210,7 @@ class Units:
             job = led.jobs[job_id]
             units = self.touched(job.alloc, word)
             may: list[str] = []
-            if job.state in (JobState.RUNNING, JobState.SUSPENDED) and units:
+            if job.state in (JobState.RUNNING, JobState.SUSPENDED) and units and not job.paused:
                 may, _ = self.ways(job)
             if may or job.pool:
                 yield Running(job_id, job.pool, may, rank(led, job), units)
@@ -307,7 +307,12 @@ class Units:
         for unit in self.own.get(pool, ()):
             for job_id in led.parts[unit.node]:
                 other = led.jobs[job_id]
-                if other.pool or (pool in self.ways(other)[0] and rank(led, other) < mine):
+                # Who stands still has nothing that could be taken.
+                if (
+                    other.pool
+                    or other.paused
+                    or (pool in self.ways(other)[0] and rank(led, other) < mine)
+                ):
                     continue
                 found[job_id] = other
         return list(found.values())
