@@ -1,8 +1,8 @@
 """`--json` and `--yaml`: records as Slurm's data parser lays them out.
 
-A table of a record kind is a nested dict whose leaves are constants, `Read`, `Num`, `Made` and
-`Plain`. It is compiled once into a text with gaps, and what was written once is kept, so that a
-record costs little more than reading its values: ten thousand jobs are eighty megabytes.
+A table of a record kind is a nested dict whose leaves are constants, `Read`, `Num`, `Made`, `Many`,
+`Maybe` and `Plain`. It is compiled once into a text with gaps, and what was written once is kept,
+so that a record costs little more than reading its values: ten thousand jobs are eighty megabytes.
 """
 
 from __future__ import annotations
@@ -49,6 +49,20 @@ class Plain(NamedTuple):
     """A leaf: any value that JSON has."""
 
     read: Callable[[Any], object]
+
+
+class Many(NamedTuple):
+    """A leaf that is a list of records of another table."""
+
+    read: Callable[[Any], Sequence[Any]]
+    shape: Any
+
+
+class Maybe(NamedTuple):
+    """A leaf that is a record of another table, or null where None is read."""
+
+    read: Callable[[Any], Any]
+    shape: Any
 
 
 class Rendered(NamedTuple):
@@ -106,7 +120,11 @@ class Form:
 
     def value(self, value: object, depth: int) -> str:
         """Any value of a key that stands at this depth."""
-        if isinstance(value, str):
+        # Most are numbers and texts: these two are told from the rest with the least effort.
+        kind = type(value)
+        if kind is int:
+            return self.scalar(value)
+        if kind is str or isinstance(value, str):
             return self._text(value)
         if isinstance(value, Rendered):
             return value.text
@@ -120,7 +138,9 @@ class Form:
 
     def compile(self, shape: Shape) -> Callable[[Any], str]:
         """What writes a record of a list that the outermost mapping holds."""
-        depth = self.top + 1 + self.deeper
+        return self._compiled(shape, self.top + 1 + self.deeper)
+
+    def _compiled(self, shape: Shape, depth: int) -> Callable[[Any], str]:
         gaps: list[_Gap] = []
         template = self._gaps(shape, depth, gaps)
 
@@ -137,15 +157,29 @@ class Form:
         if isinstance(shape, Read):
             gaps.append((shape.read, _Kept(lambda each: value(each, depth))))
         elif isinstance(shape, Num):
-            gaps.append((shape.read, _Kept(lambda each: value(number(each), depth))))
+            some = value(number(0) | {"number": Rendered("%s")}, depth).split("%s")
+            gaps.append((shape.read, _Kept(lambda each: self._number(each, some, depth))))
         elif isinstance(shape, Made):
             make = shape.make
             gaps.append((shape.read, _Kept(lambda key: value(make(key), depth))))
+        elif isinstance(shape, Many):
+            write = self._compiled(shape.shape, depth + self.deeper)
+            list_ = self.sequence
+            gaps.append((shape.read, _Anew(lambda some: list_([write(x) for x in some], depth))))
+        elif isinstance(shape, Maybe):
+            one, null = self._compiled(shape.shape, depth), self.scalar(None)
+            gaps.append((shape.read, _Anew(lambda x: null if x is None else one(x))))
         elif isinstance(shape, Plain):
             gaps.append((shape.read, _Anew(lambda each: value(each, depth))))
         else:
             return value(shape, depth).replace("%", "%%")
         return "%s"
+
+    def _number(self, value: float | None, around: Sequence[str], depth: int) -> str:
+        """A `Num`; `around` is what stands before and after a number that is set."""
+        if value is None or value == INFINITE:
+            return self.value(number(value), depth)
+        return f"{around[0]}{self.scalar(value)}{around[1]}"
 
     def whole(self, data: Mapping[str, object]) -> str:
         """The document."""
@@ -155,11 +189,14 @@ class Form:
 
     def _text(self, value: str) -> str:
         # Slurm escapes slashes.
-        data = msgspec.json.encode(value.encode("utf-8", "replace").decode())
-        return data.decode().replace("/", "\\/")
+        if not value.isascii():
+            value = value.encode("utf-8", "replace").decode()
+        return msgspec.json.encode(value).decode().replace("/", "\\/")
 
     def scalar(self, value: object) -> str:
         """Numbers, true and false, null."""
+        if type(value) is int:
+            return str(value)
         return msgspec.json.encode(value).decode()
 
     def mapping(self, items: Sequence[tuple[str, str]], depth: int) -> str:

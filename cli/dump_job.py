@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gsched.hostlist import compress
 from gsched.model.job import Job, NodeAlloc
 from gsched.model.mailtype import MAIL_WORDS
 from gsched.model.states import Hold, JobState
-from gsched_cli.dump import INFINITE, Asked, Made, Num, Plain, Read, Shape, number, wait_status
+from gsched_cli.dump import (
+    INFINITE,
+    Asked,
+    Made,
+    Many,
+    Maybe,
+    Num,
+    Plain,
+    Read,
+    Shape,
+    number,
+    wait_status,
+)
 from gsched_cli.fields_job import accrue_time
 from gsched_cli.jobview import JobView, cpu_id_text
 
 if TYPE_CHECKING:
-    from gsched.config import Config, NodeConfig
+    from gsched.config import Config
+    from gsched.model import NodeAlloc
     from gsched_cli.stepview import StepView
 
 #: what Slurm has in these two where neither was asked for
@@ -94,7 +107,7 @@ def job_shape(config: Config) -> Shape:
         "het_job_id_set": Read(lambda v: v.het_ids),
         "het_job_offset": Num(lambda v: v.job.het_offset),
         "job_id": Read(lambda v: v.job.id),
-        "job_resources": Plain(_resources(config)),
+        "job_resources": _resources(config),
         "job_size_str": [],
         "job_state": Read(_states),
         "last_sched_evaluation": Num(lambda v: v.job.last_sched_eval),
@@ -283,45 +296,45 @@ def gres_of(job: Job, share: NodeAlloc) -> str:
     return f"{name}:{count}(IDX:{cpu_id_text(share.gpus)})"
 
 
-def _resources(config: Config) -> Callable[[JobView], object]:
-    sockets: dict[tuple[int, int, int, int], list[object]] = {}
+#: place of a node among those of the job, and what the job has of it
+_Share = tuple[int, NodeAlloc]
 
-    def cores(conf: NodeConfig | None, bits: int) -> list[object]:
+
+def _resources(config: Config) -> Maybe:
+    def has(view: JobView) -> JobView | None:
+        pending = view.job.state is JobState.PENDING
+        return None if pending or view.job.state.finished or not view.shares else view
+
+    def cores(share: _Share) -> tuple[int, int, int, int] | None:
+        conf = config.nodes.get(share[1].node)
         if conf is None:
-            return []
-        key = (bits, conf.sockets, conf.cores_per_socket, conf.threads_per_core)
-        found = sockets.get(key)
-        if found is None:
-            found = sockets[key] = _sockets(*key)
-        return found
-
-    def read(view: JobView) -> object:
-        shares = view.shares
-        if view.job.state is JobState.PENDING or view.job.state.finished or not shares:
             return None
-        return {
+        return share[1].cpu_ids, conf.sockets, conf.cores_per_socket, conf.threads_per_core
+
+    return Maybe(
+        has,
+        {
             "select_type": list(config.select_type_parameters),
             "nodes": {
-                "count": len(shares),
+                "count": Read(lambda v: len(v.shares)),
                 "select_type": ["ONE_ROW"],
-                "list": view.node_text,
-                "whole": view.job.spec.shape.exclusive == 1,
-                "allocation": [
+                "list": Read(lambda v: v.node_text),
+                "whole": Read(lambda v: v.job.spec.shape.exclusive == 1),
+                "allocation": Many(
+                    lambda v: list(enumerate(v.shares)),
                     {
-                        "index": index,
-                        "name": share.node,
-                        "cpus": {"count": share.cpus, "used": 0},
-                        "memory": {"used": 0, "allocated": share.mem_mb},
-                        "sockets": cores(config.nodes.get(share.node), share.cpu_ids),
-                    }
-                    for index, share in enumerate(shares)
-                ],
+                        "index": Read(lambda share: share[0]),
+                        "name": Read(lambda share: share[1].node),
+                        "cpus": {"count": Read(lambda share: share[1].cpus), "used": 0},
+                        "memory": {"used": 0, "allocated": Read(lambda share: share[1].mem_mb)},
+                        "sockets": Made(cores, lambda key: _sockets(*key) if key else []),
+                    },
+                ),
             },
-            "cpus": view.cpu_count,
-            "threads_per_core": number(view.job.spec.shape.threads_per_core or None),
-        }
-
-    return read
+            "cpus": Read(lambda v: v.cpu_count),
+            "threads_per_core": Num(lambda v: v.job.spec.shape.threads_per_core or None),
+        },
+    )
 
 
 def _sockets(bits: int, sockets: int, cores: int, threads: int) -> list[object]:

@@ -472,6 +472,8 @@ LONG = (
 
 def expand_pattern(job: AcctJob, text: str) -> str:
     """--expand-pattern: the file name that a pattern stands for, from the working directory."""
+    if "%" not in text:
+        return os.path.join(job.work_dir, text) if text else ""
     marks = {
         "%": "%",
         "j": str(job.job_id),

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
 
 from gsched.model.acct import AcctJob, AcctStep
-from gsched_cli.dump import INFINITE, Asked, number
+from gsched_cli.dump import INFINITE, Asked, Made, Many, Num, Read, Shape, number
 from gsched_cli.dump import wait_status as _exit
 from gsched_cli.fields_sacct import expand_pattern
 
 
 def document(asked: Asked, jobs: Sequence[AcctJob]) -> str:
     """The whole output, with its line end."""
-    return asked.document(jobs=[_job(job) for job in jobs])
+    return asked.document(jobs=asked.records(_job_shape(), jobs))
 
 
-def _number(value: int | None, *, infinite: bool = False) -> dict[str, object]:
-    return number(INFINITE if infinite else value)
+def _attribute(name: str) -> Read:
+    return Read(attrgetter(name))
 
 
 def _time(ms: int) -> dict[str, int]:
@@ -44,102 +46,120 @@ def _tres(text: str) -> list[dict[str, object]]:
     return found
 
 
-def _job(job: AcctJob) -> dict[str, object]:
-    user = sum(step.user_ms for step in job.steps)
-    system = sum(step.system_ms for step in job.steps)
-    task = job.array_task_id if job.array_task_id >= 0 else None
-    per_cpu = job.req_mem_mb // job.req_cpus if job.req_cpus else 0
+def _cpu(job: AcctJob) -> tuple[int, int]:
+    """User and system time of all steps in ms."""
+    steps = job.steps
+    return sum([step.user_ms for step in steps]), sum([step.system_ms for step in steps])
+
+
+def _per_cpu(job: AcctJob) -> int | None:
+    return (job.req_mem_mb // job.req_cpus if job.req_cpus else 0) or None
+
+
+def _job_shape() -> Shape:
+    of = _attribute
     return {
-        "account": job.account,
+        "account": of("account"),
         "comment": {
-            "administrator": job.admin_comment,
-            "job": job.comment,
-            "system": job.system_comment,
+            "administrator": of("admin_comment"),
+            "job": of("comment"),
+            "system": of("system_comment"),
         },
-        "allocation_nodes": job.alloc_nodes,
+        "allocation_nodes": of("alloc_nodes"),
         "array": {
-            "job_id": job.array_job_id,
-            "limits": {"max": {"running": {"tasks": job.array_throttle}}},
-            "task_id": _number(task),
-            "task": job.array_tasks,
+            "job_id": of("array_job_id"),
+            "limits": {"max": {"running": {"tasks": of("array_throttle")}}},
+            "task_id": Num(lambda job: job.array_task_id if job.array_task_id >= 0 else None),
+            "task": of("array_tasks"),
         },
         "association": {
-            "account": job.account,
-            "cluster": job.cluster,
+            "account": of("account"),
+            "cluster": of("cluster"),
             "partition": "",
-            "user": job.user_name,
-            "id": job.assoc_id,
+            "user": of("user_name"),
+            "id": of("assoc_id"),
         },
         "block": "",
-        "cluster": job.cluster,
-        "constraints": job.constraints,
-        "container": job.container,
-        "sluid": job.sluid,
-        "derived_exit_code": _exit(job.derived_wstatus),
+        "cluster": of("cluster"),
+        "constraints": of("constraints"),
+        "container": of("container"),
+        "sluid": of("sluid"),
+        "derived_exit_code": Made(attrgetter("derived_wstatus"), _exit),
         "time": {
-            "elapsed": job.elapsed_s,
-            "eligible": job.eligible,
-            "end": job.end_time,
-            "planned": _number(max(job.start - job.eligible, 0) if job.start else 0),
-            "start": job.start,
-            "submission": job.submit,
-            "suspended": job.suspended_s,
-            "system": _time(system),
-            "limit": _number(job.time_limit // 60, infinite=not job.time_limit),
-            "total": _time(user + system),
-            "user": _time(user),
+            "elapsed": of("elapsed_s"),
+            "eligible": of("eligible"),
+            "end": of("end_time"),
+            "planned": Num(lambda job: max(job.start - job.eligible, 0) if job.start else 0),
+            "start": of("start"),
+            "submission": of("submit"),
+            "suspended": of("suspended_s"),
+            "system": Made(lambda job: _cpu(job)[1], _time),
+            "limit": Num(lambda job: job.time_limit // 60 if job.time_limit else INFINITE),
+            "total": Made(lambda job: sum(_cpu(job)), _time),
+            "user": Made(lambda job: _cpu(job)[0], _time),
         },
-        "exclusive": job.exclusive,
-        "exit_code": _exit(job.wstatus),
-        "extra": job.extra,
+        "exclusive": of("exclusive"),
+        "exit_code": Made(attrgetter("wstatus"), _exit),
+        "extra": of("extra"),
         "failed_node": "",
         "flags": [],
-        "group": job.group_name,
+        "group": of("group_name"),
         "het": {
-            "job_id": job.het_job_id,
-            "job_offset": _number(job.het_offset if job.het_job_id else None),
+            "job_id": of("het_job_id"),
+            "job_offset": Num(lambda job: job.het_offset if job.het_job_id else None),
         },
-        "job_id": job.job_id,
-        "name": job.name,
-        "licenses": job.licenses,
+        "job_id": of("job_id"),
+        "name": of("name"),
+        "licenses": of("licenses"),
         "mcs": {"label": ""},
-        "nodes": job.nodes or "None assigned",
-        "oversubscribe": job.oversubscribe,
-        "partition": job.partition_name,
-        "hold": job.reason in ("JobHeldUser", "JobHeldAdmin"),
-        "priority": _number(job.priority),
-        "qos": job.qos,
+        "nodes": Read(lambda job: job.nodes or "None assigned"),
+        "oversubscribe": of("oversubscribe"),
+        "partition": of("partition_name"),
+        "hold": Read(lambda job: job.reason in ("JobHeldUser", "JobHeldAdmin")),
+        "priority": Num(attrgetter("priority")),
+        "qos": of("qos"),
         "qosreq": "",
         "required": {
-            "CPUs": job.req_cpus,
-            "memory_per_cpu": _number(per_cpu or None),
-            "memory_per_node": _number(None),
+            "CPUs": of("req_cpus"),
+            "memory_per_cpu": Num(_per_cpu),
+            "memory_per_node": number(None),
         },
-        "kill_request_user": "" if job.cancelled_by < 0 else _name(job.cancelled_by),
-        "restart_cnt": job.restarts,
-        "reservation": {"id": 0, "name": job.reservation, "requested": ""},
+        "kill_request_user": Made(attrgetter("cancelled_by"), _name),
+        "restart_cnt": of("restarts"),
+        "reservation": {"id": 0, "name": of("reservation"), "requested": ""},
         "script": "",
         "segment_size": 0,
-        "original_sluid": job.sluid,
-        "stdin_expanded": expand_pattern(job, job.std_in),
-        "stdout_expanded": expand_pattern(job, job.std_out),
-        "stderr_expanded": expand_pattern(job, job.std_err),
-        "stdout": job.std_out,
-        "stderr": job.std_err,
-        "stdin": job.std_in,
-        "state": {"current": [job.state], "reason": job.reason},
-        "steps": [_step(job, step) for step in job.steps],
-        "submit_line": job.submit_line,
-        "tres": {"allocated": _tres(job.alloc_tres), "requested": _tres(job.req_tres)},
+        "original_sluid": of("sluid"),
+        "stdin_expanded": Read(lambda job: expand_pattern(job, job.std_in)),
+        "stdout_expanded": Read(lambda job: expand_pattern(job, job.std_out)),
+        "stderr_expanded": Read(lambda job: expand_pattern(job, job.std_err)),
+        "stdout": of("std_out"),
+        "stderr": of("std_err"),
+        "stdin": of("std_in"),
+        "state": {"current": Made(attrgetter("state"), _list), "reason": of("reason")},
+        "steps": Many(lambda job: [(job.job_id, step) for step in job.steps], _step_shape()),
+        "submit_line": of("submit_line"),
+        "tres": {
+            "allocated": Made(attrgetter("alloc_tres"), _tres),
+            "requested": Made(attrgetter("req_tres"), _tres),
+        },
         "used_gres": "",
-        "user": job.user_name,
-        "wckey": {"wckey": job.wckey, "flags": []},
-        "working_directory": job.work_dir,
+        "user": of("user_name"),
+        "wckey": {"wckey": of("wckey"), "flags": []},
+        "working_directory": of("work_dir"),
     }
 
 
+def _list(word: str) -> list[str]:
+    return [word]
+
+
 def _name(uid: int) -> str:
+    """The user; -1 nobody."""
     import pwd
+
+    if uid < 0:
+        return ""
 
     try:
         return pwd.getpwuid(uid).pw_name
@@ -147,34 +167,56 @@ def _name(uid: int) -> str:
         return str(uid)
 
 
-def _step(job: AcctJob, step: AcctStep) -> dict[str, object]:
-    names = [step.nodes] if step.nnodes == 1 else _expand(step.nodes)
+#: job and step
+_Step = tuple[int, AcctStep]
+
+
+def _step_shape() -> Shape:
+    def of(name: str) -> Read:
+        read = attrgetter(name)
+        return Read(lambda both: read(both[1]))
+
+    def made(name: str, make: Callable[[Any], object]) -> Made:
+        read = attrgetter(name)
+        return Made(lambda both: read(both[1]), make)
+
+    def total(both: _Step) -> int:
+        return both[1].user_ms + both[1].system_ms
+
     return {
         "time": {
-            "elapsed": step.elapsed_s,
-            "end": _number(step.end or None),
-            "start": _number(step.start or None),
-            "suspended": step.suspended_s,
-            "system": _time(step.system_ms),
-            "limit": _number(None, infinite=True),
-            "total": _time(step.user_ms + step.system_ms),
-            "user": _time(step.user_ms),
+            "elapsed": of("elapsed_s"),
+            "end": Num(lambda both: both[1].end or None),
+            "start": Num(lambda both: both[1].start or None),
+            "suspended": of("suspended_s"),
+            "system": made("system_ms", _time),
+            "limit": number(INFINITE),
+            "total": Made(total, _time),
+            "user": made("user_ms", _time),
         },
-        "exit_code": _exit(step.wstatus),
-        "nodes": {"count": step.nnodes, "range": step.nodes, "list": names},
-        "tasks": {"count": step.ntasks},
+        "exit_code": made("wstatus", _exit),
+        "nodes": {
+            "count": of("nnodes"),
+            "range": of("nodes"),
+            "list": Made(lambda both: (both[1].nodes, both[1].nnodes), _expand),
+        },
+        "tasks": {"count": of("ntasks")},
         "pid": "",
-        "state": [step.state],
-        "step": {"id": f"{job.job_id}.{step.step}", "name": step.name},
+        "state": made("state", _list),
+        "step": {"id": Read(lambda both: f"{both[0]}.{both[1].step}"), "name": of("name")},
         "statistics": {"CPU": {"actual_frequency": 0}},
-        "task": {"distribution": step.layout or "Unknown"},
-        "tres": {"allocated": _tres(step.alloc_tres)},
+        "task": {"distribution": Read(lambda both: both[1].layout or "Unknown")},
+        "tres": {"allocated": made("alloc_tres", _tres)},
     }
 
 
-def _expand(nodes: str) -> list[str]:
+def _expand(key: tuple[str, int]) -> list[str]:
+    """Names of a host list, and how many there are."""
     from gsched.hostlist import HostlistError, expand
 
+    nodes, count = key
+    if count == 1:
+        return [nodes]
     try:
         return expand(nodes) if nodes else []
     except HostlistError:

@@ -63,7 +63,8 @@ class _Session:
         self.quiet = False
         self.readonly = False
         self.associations = False
-        self.json = False
+        #: "json", "yaml" or "": columns
+        self.dump = ""
         self.interactive = False
         self.ended = False
 
@@ -85,8 +86,8 @@ def run(
     session = _Session(argv, env, cwd, streams, reader)
     try:
         given, words = getopt_long.parse(argv, _SHORT, _LONG)
-        for key, _ in given:
-            _switch(session, key)
+        for key, text in given:
+            _switch(session, key, text)
         return _words(session, words) if words else _interactive(session)
     except getopt_long.OptionError as problem:
         streams.stderr.write(f'{NAME}: {problem}\nTry "{NAME} --help" for more information\n')
@@ -100,15 +101,13 @@ def main() -> NoReturn:
     command_main(NAME, run)
 
 
-def _switch(session: _Session, key: str) -> None:
+def _switch(session: _Session, key: str, text: str | None = None) -> None:
     if key == "h":
         session.say(HELP)
         raise Stop(0)
     if key == "V":
         session.say(version_line())
         raise Stop(0)
-    if key == "yaml":
-        raise Stop(1, f"{NAME}: error: YAML output is not available\n")
     if key in ("p", "P"):
         session.parsable = key
     elif key == "i":
@@ -121,8 +120,10 @@ def _switch(session: _Session, key: str) -> None:
         session.readonly = True
     elif key == "s":
         session.associations = True
-    elif key == "json":
-        session.json = True
+    elif key in ("json", "yaml"):
+        from gsched_cli.dump import asked
+
+        session.dump = asked(key, text, NAME)
 
 
 def _interactive(session: _Session) -> int:
@@ -218,10 +219,12 @@ def _list(session: _Session, words: list[str]) -> int:
         return 0
     said = sacctmgr_words.listed(kind, rest)
     state = session.state()
-    if session.json:
+    if session.dump:
         from gsched_cli import sacctmgr_json
+        from gsched_cli.dump import Asked
 
-        session.say(sacctmgr_json.document(state, kind, said, session.argv))
+        to = Asked(session.dump, NAME, session.argv, session.env, session.reader)
+        session.say(sacctmgr_json.document(to, state, kind, said))
         return 0
     if kind == "problem":
         from gsched_cli.process import uid_of

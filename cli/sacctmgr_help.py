@@ -11,7 +11,7 @@ Options:
   -Q, --quiet               errors only
   -r, --readonly            nothing is changed
   -s, --associations        show/list: with associations
-      --json                show/list: JSON
+      --json  --yaml        show/list: JSON, YAML
   -v, --verbose             more messages
   -V, --version             the version
   -h, --help                this

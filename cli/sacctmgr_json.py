@@ -1,41 +1,25 @@
-"""`sacctmgr --json`: listings in the shape that Slurm's data parser gives them."""
+"""`sacctmgr --json` and `--yaml`: listings in the shape that Slurm's data parser gives them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
-
-import msgspec
 
 from gsched.model.policy import SHARES_PARENT, Qos, Tres
 from gsched_cli import sacctmgr_list as lists
-from gsched_cli.common import SLURM_VERSION
+from gsched_cli.dump import Asked
 from gsched_cli.sacctmgr_fields import AssocRow, lineage
 from gsched_cli.sacctmgr_list import State
 from gsched_cli.sacctmgr_words import Said
 from gsched_cli.stop import Stop
 
 
-def document(state: State, kind: str, said: Said, argv: Sequence[str]) -> str:
+def document(asked: Asked, state: State, kind: str, said: Said) -> str:
     """The whole output, with its line end. Stop for what has no JSON."""
     make = _KINDS.get(kind)
     if make is None:
         raise Stop(1, f"sacctmgr: error: JSON is not available for {kind}\n")
     name, rows = make(state, said)
-    data = {name: rows, "meta": _meta(argv), "errors": [], "warnings": []}
-    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
-
-
-def _meta(argv: Sequence[str]) -> dict[str, object]:
-    major, minor, micro = SLURM_VERSION.split(".")
-    return {
-        "plugin": {"type": "", "name": "", "data_parser": "", "accounting_storage": ""},
-        "command": ["sacctmgr", *argv],
-        "slurm": {
-            "version": {"major": major, "micro": micro, "minor": minor},
-            "release": SLURM_VERSION,
-        },
-    }
+    return asked.document(**{name: rows})
 
 
 def _number(value: float | None) -> dict[str, object]:

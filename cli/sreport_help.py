@@ -4,6 +4,7 @@ HELP = """\
 sreport [<OPTION>] [<COMMAND>]
     <OPTION>:
      -a, --all_clusters  all clusters that are kept in the database
+     --federation        taken, without effect
      -h, --help          this text
      --local             this cluster (as without it)
      -M, --cluster=<..>  these clusters

@@ -39,6 +39,7 @@ _LONG: dict[str, tuple[Arg, str]] = {
     "help": (_NO, "h"),
     "helpformat": (_NO, "e"),
     "json": (Arg.MAYBE, "json"),
+    "yaml": (Arg.MAYBE, "yaml"),
     "long": (_NO, "l"),
     "noheader": (_NO, "n"),
     "parsable": (_NO, "p"),
@@ -68,7 +69,8 @@ class Wanted:
     header: bool = True
     parsable: str = ""
     cluster: str = ""
-    json: bool = False
+    #: "json", "yaml" or "": columns
+    dump: str = ""
 
 
 @dataclass
@@ -95,7 +97,7 @@ def run(
     """The command; returns its exit code."""
     try:
         wanted = _options(argv, streams)
-        _report(wanted, argv, streams, reader)
+        _report(wanted, argv, env, streams, reader)
         return 0
     except getopt_long.OptionError as problem:
         streams.stderr.write(f'{NAME}: {problem}\nTry "{NAME} --help" for more information\n')
@@ -138,8 +140,10 @@ def _options(argv: Sequence[str], streams: Streams) -> Wanted:
             wanted.parsable = key
         elif key == "M":
             wanted.cluster = text
-        elif key == "json":
-            wanted.json = True
+        elif key in ("json", "yaml"):
+            from gsched_cli.dump import asked
+
+            wanted.dump = asked(key, text or None, NAME)
         elif key in ("V", "h", "usage", "e"):
             streams.stdout.write({"V": version_line(), "h": HELP, "usage": USAGE, "e": FIELDS}[key])
             raise Stop(0)
@@ -147,7 +151,9 @@ def _options(argv: Sequence[str], streams: Streams) -> Wanted:
     return wanted
 
 
-def _report(wanted: Wanted, argv: Sequence[str], streams: Streams, reader: Reader) -> None:
+def _report(
+    wanted: Wanted, argv: Sequence[str], env: Mapping[str, str], streams: Streams, reader: Reader
+) -> None:
     config = asking(reader.config, ASKING)
     if wanted.cluster:
         own_cluster(wanted.cluster, reader, NAME, ASKING)
@@ -158,10 +164,11 @@ def _report(wanted: Wanted, argv: Sequence[str], streams: Streams, reader: Reade
             "Only 'priority/multifactor' is supported.\n",
         )
     shares = _shares(wanted, config, reader)
-    if wanted.json:
+    if wanted.dump:
+        from gsched_cli.dump import Asked
         from gsched_cli.sshare_json import document
 
-        streams.stdout.write(document(shares, argv))
+        streams.stdout.write(document(Asked(wanted.dump, NAME, argv, env, reader), shares))
         return
     shown = [
         # What is not left justified is not indented.

@@ -2,7 +2,7 @@
 
 USAGE = """\
 Usage:  sshare [-a] [-A accounts] [-e] [-l] [-m] [-M cluster] [-n] [-o fields] [-p] [-P]
-               [-u users] [-U] [--json]
+               [-u users] [-U] [--json] [--yaml]
 """
 
 HELP = """\
@@ -12,6 +12,7 @@ What accounts and users were promised and have used (lists are separated by comm
   -A, --accounts=LIST       these accounts and their users
   -e, --helpformat          the names of all fields
       --json                as JSON
+      --yaml                as YAML
   -l, --long                more fields
   -m, --partition           the partition of each association
   -M, --cluster=NAME        of that cluster (its own alone)

@@ -1,31 +1,26 @@
-"""`sshare --json`."""
+"""`sshare --json` and `--yaml`."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gsched.model.policy import SHARES_PARENT
-from gsched_cli.common import SLURM_VERSION
+from gsched_cli.dump import Asked
 
 if TYPE_CHECKING:
     from gsched_cli.sshare import Share
 
 
-def document(shares: Sequence[Share], argv: Sequence[str]) -> str:
+def document(asked: Asked, shares: Sequence[Share]) -> str:
     """The whole answer as text."""
-    data = {
-        "shares": {
+    return asked.document(
+        shares={
             "shares": [_share(one) for one in shares],
             "total_shares": sum(max(0, one.standing.assoc.shares) for one in shares),
-        },
-        "meta": _meta(argv),
-        "errors": [],
-        "warnings": [],
-    }
-    return json.dumps(data, indent=2) + "\n"
+        }
+    )
 
 
 def _share(share: Share) -> dict[str, object]:
@@ -65,15 +60,3 @@ def _tres(text: str, times: int) -> list[dict[str, object]]:
         digits = count.rstrip("KMGTPE")
         found.append({"name": name, "value": _number(int(float(digits)) * times)})
     return found
-
-
-def _meta(argv: Sequence[str]) -> dict[str, object]:
-    major, minor, micro = SLURM_VERSION.split(".")
-    return {
-        "plugin": {"type": "", "name": "", "data_parser": "", "accounting_storage": ""},
-        "command": ["sshare", *argv],
-        "slurm": {
-            "version": {"major": major, "micro": micro, "minor": minor},
-            "release": SLURM_VERSION,
-        },
-    }

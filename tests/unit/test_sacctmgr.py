@@ -138,6 +138,12 @@ def test_json() -> None:
         assert json.loads(made.do(f"--json show {entity}"))["errors"] == []
 
 
+def test_yaml() -> None:
+    made = peer()
+    text = made.do("--yaml show tres name=gpu")
+    assert text.startswith("%YAML 1.1\n--- !!map\n!!str TRES: !!seq\n- !!map\n  !!str type: !!str")
+
+
 def test_dialogue_from_a_file() -> None:
     made = peer()
     out, err, code = made.ask(
@@ -157,7 +163,10 @@ def test_dialogue_from_a_file() -> None:
         ("archive dump", "sacctmgr: error: archive is not available here\n"),
         ("add federation x", "sacctmgr: error: add federation is not available here\n"),
         ("modify job 4 set comment=x", "sacctmgr: error: modify job is not available here\n"),
-        ("--yaml list qos", "sacctmgr: error: YAML output is not available\n"),
+        (
+            "--yaml=v0.0.1 list qos",
+            "sacctmgr: error: application/x-yaml output not supported by v0.0.1\n",
+        ),
         ("-i add account x description='a\tb'", "sacctmgr: error: Invalid value for Description\n"),
         ("-i modify account prod set grpjobs+=3", "sacctmgr: error: GrpJobs takes = alone\n"),
     ],

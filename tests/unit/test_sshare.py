@@ -95,6 +95,14 @@ def test_json() -> None:
     assert shares[1]["fairshare"]["level"]["infinite"] is True
 
 
+def test_yaml() -> None:
+    out, err, code = invoke(run, ["--yaml"], reader())
+    assert (err, code) == ("", 0)
+    assert out.startswith("%YAML 1.1\n--- !!map\n!!str shares: !!map\n  !!str shares: !!seq\n")
+    out, err, code = invoke(run, ["--yaml=v0.0.1"], reader())
+    assert (out, code) == ("", 1)
+
+
 def test_another_plugin() -> None:
     out, err, code = invoke(run, [], reader(conf=CONF))
     assert (out, code) == ("", 1)
