@@ -11,6 +11,7 @@ import ctypes
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -541,6 +542,16 @@ class Claim:
                 os.close(fd)
 
 
+def _own(directory: Path) -> None:
+    """Makes the directory of the locks. Where anybody may make directories (/run/lock) an ordinary
+    user may have made it before root: that one is set aside."""
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    found = directory.lstat()
+    if os.geteuid() == 0 and (found.st_uid != 0 or not stat.S_ISDIR(found.st_mode)):
+        directory.rename(directory.with_name(f"{directory.name}.{os.urandom(8).hex()}"))
+        directory.mkdir(mode=0o755)
+
+
 def claim(uuids: Iterable[str], lock_dir: str | Path, owner: str = "") -> Claim:
     """Locks each UUID for this process, host-wide among those that use the same `lock_dir`.
 
@@ -552,7 +563,7 @@ def claim(uuids: Iterable[str], lock_dir: str | Path, owner: str = "") -> Claim:
     refused: dict[str, str] = {}
     directory = Path(lock_dir)
     with contextlib.suppress(OSError):
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _own(directory)
     for uuid in uuids:
         if uuid in held:
             continue
@@ -562,7 +573,9 @@ def claim(uuids: Iterable[str], lock_dir: str | Path, owner: str = "") -> Claim:
         path = directory / f"{uuid}.lock"
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            fd = os.open(path, flags, 0o644)
+            fd = os.open(path, flags, 0o600)
+            # Whoever may read it could lock it, too.
+            os.fchmod(fd, 0o600)
         except OSError as error:
             refused[uuid] = f"GPU {uuid} cannot be locked: {path}: {error.strerror}"
             continue

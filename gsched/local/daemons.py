@@ -183,8 +183,10 @@ def _wait(fds: Sequence[int], until: float) -> None:
 def lock(run: Path) -> Iterator[None]:
     """One `gsched up` or `down` of a cluster at a time: the second waits for the first."""
     run.mkdir(parents=True, exist_ok=True)
-    fd = os.open(run / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(run / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        # Whoever may read it could lock it, too.
+        os.fchmod(fd, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
