@@ -23,6 +23,8 @@
 #define MESSAGE_MAX (2u << 30)
 /* the largest file that a worker is sent; more than any script may have */
 #define FILE_MAX (12u << 20)
+/* a script up to this size goes along with the request */
+#define SCRIPT_ALONG (256 << 10)
 /* how long a worker may take to say that it is there, and to take what it is sent */
 #define PATIENCE_MS 2000
 #define SECRET_BYTES 32

@@ -1,6 +1,7 @@
 /* What a worker is sent: the command line and what is known of this process. */
 #include "client.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,38 @@ static bool terminals(struct buffer *b) {
     return text(b, 't', line);
 }
 
+/* sbatch's worker would ask for the script: it goes along, where an argument looks like one. A wrong
+ * guess costs its bytes alone. False: no memory. */
+static bool script(struct buffer *b) {
+    for (char **arg = args + 1; *arg; arg++) {
+        struct stat found;
+        int file = **arg == '-' ? -1 : open(*arg, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        if (file < 0)
+            continue;
+        bool good = true, is = fstat(file, &found) == 0 && S_ISREG(found.st_mode) &&
+                               found.st_size >= 2 && found.st_size <= SCRIPT_ALONG;
+        if (is) {
+            size_t path = strlen(*arg) + 1, size = (size_t)found.st_size, start = b->used;
+            char *at = grown(b, FIELD_HEAD + path + size);
+            ssize_t n = at ? read(file, at + FIELD_HEAD + path, size) : -1;
+            good = at != NULL;
+            /* Another size than it had: it is just being written. */
+            is = n == found.st_size && memcmp(at + FIELD_HEAD + path, "#!", 2) == 0;
+            if (is) {
+                at[0] = 'f';
+                put32(at + 1, path + size);
+                memcpy(at + FIELD_HEAD, *arg, path);
+            } else {
+                b->used = start;
+            }
+        }
+        close(file);
+        if (is || !good)
+            return good;
+    }
+    return true;
+}
+
 bool request(struct buffer *b) {
     char cwd[4096], host[256] = "", number[32];
     mode_t mask = umask(077);
@@ -90,6 +123,8 @@ bool request(struct buffer *b) {
     }
     for (char **arg = args + 1; good && *arg; arg++)
         good = text(b, 'a', *arg);
+    if (good && strcmp(name, "sbatch") == 0)
+        good = script(b);
     for (char **var = environ; good && *var; var++)
         good = text(b, 'e', *var);
     if (good)

@@ -11,6 +11,7 @@ import gc
 import importlib
 import io
 import os
+import posixpath
 import select
 import signal
 import socket
@@ -121,15 +122,22 @@ class _Asker(Client):
 class _Files:
     """The client's files, as the client reads them."""
 
-    def __init__(self, talk: Conversation) -> None:
+    def __init__(self, talk: Conversation, line: CommandLine) -> None:
         self._talk = talk
+        name, self._script = line.script
+        #: of the script that went along
+        self._path = posixpath.normpath(posixpath.join(line.cwd, name)) if name else ""
 
     def read(self, path: str, most: int) -> bytes:
         if "\0" in path:
             raise ValueError("embedded null byte")
+        if path == self._path:
+            return self._script[:most]
         return self._talk.ask(b"R", os.fsencode(path))[:most]
 
     def kind(self, path: str) -> str:
+        if path == self._path:
+            return "f"
         return self._talk.ask(b"S", os.fsencode(path)).decode("ascii")
 
     def own(self) -> None:
@@ -226,7 +234,7 @@ class _Run:
             text(_Input(self._talk), False),
             text(_Output(b"O", self._said, self._send), True),
             text(_Output(b"E", self._said, self._send), True),
-            _Files(self._talk),
+            _Files(self._talk, self._line),
             self._kept,
         )
 

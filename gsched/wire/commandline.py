@@ -56,6 +56,8 @@ class CommandLine:
     terminal: bool | None = None
     #: its rows and columns; 0 not known
     window: tuple[int, int] = (0, 0)
+    #: an argument that names a script, and what is in it; "": none went along
+    script: tuple[str, bytes] = ("", b"")
 
 
 def parse(data: bytes) -> CommandLine:
@@ -105,6 +107,9 @@ def _take(found: CommandLine, letter: int, value: bytes) -> None:
                 found.port, found.secret = int(port), bytes.fromhex(secret.decode("ascii"))
                 if not 0 < found.port < 1 << 16 or len(found.secret) != SECRET_BYTES:
                     raise ValueError("no port, or no secret")
+            case "f":
+                path, _, content = value.partition(b"\0")
+                found.script = os.fsdecode(path), content
             case "t":
                 words = value.split()
                 found.terminal = words[:1] == [b"1"]

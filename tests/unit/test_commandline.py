@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gsched.frontend.commands import _Files
 from gsched.wire.commandline import Conversation, parse
 from gsched.wire.messages import BadMessage
 
@@ -76,3 +77,21 @@ def test_what_a_client_cannot_read_is_an_error_with_its_number() -> None:
             talk.ask(b"R", b"/etc/shadow")
         assert problem.value.filename == "/etc/shadow"
         assert theirs.recv(100) == struct.pack(">I", 12) + b"R" + b"/etc/shadow"
+
+
+def test_a_script_that_went_along_is_not_asked_for() -> None:
+    line = parse(LEAST + field(b"f", b"./job.sh\0#!/bin/sh\ntrue\0\n"))
+    assert line.script == ("./job.sh", b"#!/bin/sh\ntrue\0\n")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        files = _Files(Conversation(ours), line)
+        assert files.kind("/home/alice/job.sh") == "f"
+        assert files.read("/home/alice/job.sh", 100) == b"#!/bin/sh\ntrue\0\n"
+        assert files.read("/home/alice/job.sh", 4) == b"#!/b"
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+        # Any other one is the client's to read.
+        theirs.sendall(struct.pack(">I", 6) + b"Dother")
+        assert files.read("/home/alice/other.sh", 100) == b"other"
+        assert theirs.recv(100) == struct.pack(">I", 21) + b"R/home/alice/other.sh"
