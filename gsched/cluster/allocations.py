@@ -163,18 +163,15 @@ class Allocations:
 
     # ---- jobs that stand still -----------------------------------------------------------------
 
-    def lend(self, job: Job) -> None:
-        """A job stands still: its CPUs and GPUs are free, its memory is its own. Cost: its
-        nodes."""
-        key = self._key[job.id]
+    def lend(self, job: Job, part: NodeAlloc) -> None:
+        """A job stands still: its CPUs and GPUs on a node are free, its memory is its own. For all
+        of its nodes the first time. Cost: nodes that it holds."""
         kept = self._kept.setdefault(job.id, {})
-        for part in job.alloc:
-            if part.phase < Phase.RELEASED and part.node in self._nodes.index:
-                i = self._nodes.index[part.node]
-                self._core.reshape(key, (i, 0, part.mem_mb, 0))
-                self._nodes.free_cpus[i] |= kept.get(part.node, part.cpu_ids)
-                kept[part.node] = 0
-                self._missing.setdefault(job.id, set()).add(part.node)
+        i = self._nodes.index[part.node]
+        self._core.reshape(self._key[job.id], (i, 0, part.mem_mb, 0))
+        self._nodes.free_cpus[i] |= kept.get(part.node, part.cpu_ids)
+        kept[part.node] = 0
+        self._missing.setdefault(job.id, set()).add(part.node)
 
     def take_back(self, job: Job, part: NodeAlloc, cpus: int, gpus: int) -> None:
         """One that stands still gets back what is free of its own on a node, but for so many CPUs

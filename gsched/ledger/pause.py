@@ -25,6 +25,17 @@ MOST_ABOVE = 64
 ALL = 1 << 30
 
 
+def promised(led: Ledger, claim: Claim) -> None:
+    """Of nodes that have been promised whole nobody who stands still keeps anything but memory.
+    Cost: while somebody does, the jobs on these nodes."""
+    for share in claim.nodes if led.paused else ():
+        parts = led.parts.get(share.node, {}) if share.cpus < 0 else {}
+        for job_id in parts.keys() & led.paused:
+            job = led.jobs[job_id]
+            led.cluster.lend(job, job.alloc[parts[job_id]])
+            led.touch_use(share.node)
+
+
 def begin(led: Ledger, claim: Claim, by: Job, now: float, out: Outcome) -> None:
     """Those that are to stand still for a promise do so now. Cost: their nodes."""
     found: list[Job] = []
@@ -35,7 +46,8 @@ def begin(led: Ledger, claim: Claim, by: Job, now: float, out: Outcome) -> None:
         if job.paused or (job.state == JobState.RUNNING and not job.configuring):
             found.append(job)
     for job in found:
-        led.cluster.lend(job)
+        for part in _held(job):
+            led.cluster.lend(job, part)
         if not job.paused:
             _stop(led, job, by, now, out)
     # What the promise leaves is theirs as before.
@@ -85,18 +97,18 @@ def settle(led: Ledger, names: Iterable[str], now: float, out: Outcome | None) -
     have all of their own go on. Cost: nothing while nobody stands still; else jobs on the nodes."""
     if not led.paused:
         return
-    promised = _promised(led)
+    kept = _promised(led)
     touched: set[int] = set()
     for name in names:
         parts = led.parts.get(name, {})
         there = [led.jobs[one] for one in parts if one in led.paused]
         for job in sorted(there, key=lambda one: (-one.turn, one.id)):
             part = job.alloc[parts[job.id]]
-            if job.finished or part.phase >= Phase.RELEASED:
-                continue
-            cpus, gpus = promised.get(name, (0, 0))
+            # One that comes to its end meanwhile holds what it has until that.
+            cpus, gpus = kept.get(name, (0, 0))
             led.cluster.take_back(job, part, cpus, gpus)
-            touched.add(job.id)
+            if not job.finished:
+                touched.add(job.id)
         led.touch_use(name)
     for job_id in sorted(touched) if out is not None else ():
         job = led.jobs[job_id]
@@ -105,16 +117,32 @@ def settle(led: Ledger, names: Iterable[str], now: float, out: Outcome | None) -
 
 
 def _promised(led: Ledger) -> dict[str, tuple[int, int]]:
-    """CPUs and GPUs of nodes that are kept for jobs which wait."""
+    """CPUs and GPUs of nodes that are kept for jobs which wait; of CPUs those alone that are to be
+    free already."""
     found: dict[str, tuple[int, int]] = {}
     for job_id in led.claimants:
         claim = led.jobs[job_id].claim
-        for share in claim.nodes if claim is not None else ():
+        if claim is None:
+            continue
+        to_come = _to_come(led, claim)
+        for share in claim.nodes:
             cpus, gpus = found.get(share.node, (0, 0))
             if share.cpus < 0:
                 found[share.node] = ALL, -1
             else:
-                found[share.node] = cpus + share.cpus, gpus | share.gpus
+                more = max(0, share.cpus - to_come.get(share.node, 0))
+                found[share.node] = cpus + more, gpus | share.gpus
+    return found
+
+
+def _to_come(led: Ledger, claim: Claim) -> dict[str, int]:
+    """CPUs of nodes that those hold who have not yet made way."""
+    found: dict[str, int] = {}
+    for job_id, attempt in (*claim.victims, *claim.lenders):
+        job = led.jobs.get(job_id)
+        if job is not None and job.attempt == attempt and not job.paused:
+            for part in _held(job):
+                found[part.node] = found.get(part.node, 0) + part.cpus
     return found
 
 
@@ -145,4 +173,4 @@ def _held(job: Job) -> list[NodeAlloc]:
     return [part for part in job.alloc if part.phase < Phase.RELEASED]
 
 
-__all__ = ["begin", "beneath", "gone", "load", "settle", "started"]
+__all__ = ["begin", "beneath", "gone", "load", "promised", "settle", "started"]

@@ -65,6 +65,7 @@ def begin(led: Ledger, plan: Preemption, now: float, out: Outcome) -> None:
     job.claim, job.pool = plan.claim, plan.pool
     led.cluster.claims.promise(job, plan.claim, int(now))
     led.claimants.add(job.id)
+    pause.promised(led, plan.claim)
     led.cluster.queue_job(job)
     led.put_job(job, out)
     for victim, one in found:

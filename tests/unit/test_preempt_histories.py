@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 import random
 
+import msgspec
 import pytest
 from unit.ledger_support import Bench, at
 
+from gsched.ledger import Ledger
 from gsched.model import Job, JobState, Phase, Qos, Shape
 
 CONF = """
@@ -26,7 +28,7 @@ PreemptExemptTime={exempt}
 SchedulerParameters=preempt_max={most},preempt_cooldown={cool}{more}
 NodeName=DEFAULT CPUs=16 Sockets=2 CoresPerSocket=8 RealMemory=64000 Gres=gpu:h100:8
 NodeName=node[1-3]
-PartitionName=gpu Nodes=ALL Default=YES MaxTime=7-0 DefaultTime=1:00:00 State=UP
+PartitionName=gpu Nodes=ALL Default=YES MaxTime=7-0 DefaultTime=1:00:00 OverSubscribe=FORCE:1
 """
 #: blocks of eight histories; GSCHED_PREEMPT_HISTORIES says another number
 BLOCKS = int(os.environ.get("GSCHED_PREEMPT_HISTORIES", "4"))
@@ -43,10 +45,10 @@ LISTS = (
 class History:
     """One seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, modes: tuple[str, ...], own: tuple[str, ...] = ("",)) -> None:
         self.rnd = rnd = random.Random(seed)
         conf = CONF.format(
-            mode=rnd.choice(["REQUEUE", "REQUEUE,WITHIN", "CANCEL"]),
+            mode=rnd.choice(modes),
             exempt=rnd.choice([0, 0, 1]),
             most=rnd.choice([0, 2, 16]),
             cool=rnd.choice([0, 30]),
@@ -56,7 +58,10 @@ class History:
         self.b = Bench(conf)
         for number, (name, lower) in enumerate(rnd.choice(LISTS).items()):
             grace = rnd.choice([0, 0, 10])
-            self.b.led.book.put(Qos(number + 2, name, preempt=lower, grace_time=grace))
+            mode = rnd.choice(own)
+            self.b.led.book.put(
+                Qos(number + 2, name, preempt=lower, grace_time=grace, preempt_mode=mode)
+            )
         #: job -> when its script would end
         self.ends: dict[tuple[int, int], float] = {}
         #: who made way for whom
@@ -65,6 +70,11 @@ class History:
         self.promised: dict[int, list[tuple[int, int]]] = {}
         self.eligible: dict[int, int] = {}
         self.kept = self.broken = 0
+        #: seconds that jobs have worked; when that was added up; those that ever stood still
+        self.worked: dict[tuple[int, int], float] = {}
+        self.lengths = [5, 50, 5000]
+        self.then = self.b.now
+        self.stood: set[tuple[int, int]] = set()
 
     def submit(self) -> None:
         rnd = self.rnd
@@ -88,26 +98,46 @@ class History:
         b.schedule()
         self.note()
         for name in NODES:
-            b.report(name, *(self.said(b.led.jobs[one]) for one in list(b.led.parts[name])))
+            b.report(name, *(self.said(b.led.jobs[one], name) for one in list(b.led.parts[name])))
 
-    def said(self, job: Job) -> object:
+    def rest(self, seconds: int) -> None:
+        """Time goes on, and nothing else comes."""
+        b = self.b
+        b.now += seconds
+        b.tick()
+        b.schedule()
+        self.note()
+        for name in NODES:
+            b.report(name, *(self.said(b.led.jobs[one], name) for one in list(b.led.parts[name])))
+
+    def said(self, job: Job, name: str) -> object:
         now, rnd = self.b.now, self.rnd
         key = (job.id, job.attempt)
         if job.configuring and len(job.alloc) > 1 and not job.finished:
             return at(job, Phase.PREPARED)
-        end = self.ends.setdefault(key, now + rnd.choice([5, 50, 5000]))
+        end = self.ends.setdefault(key, rnd.choice(self.lengths))
         if job.finished:
             # Its processes take their time.
             return at(job, Phase.RELEASED if rnd.random() < 0.6 else Phase.RUNNING)
         if job.way is not None and (now >= job.way.until or rnd.random() < 0.1):
             return at(job, Phase.ENDED, cause="preempted", wstatus=15)
-        if now >= end:
+        if name != job.batch_host:
+            return at(job, Phase.RUNNING)
+        if self.worked.get(key, 0) >= end and not job.paused:
             return at(job, Phase.RELEASED, wstatus=0)
         saved = rnd.randrange(20_000) if rnd.random() < 0.1 else -1
         return at(job, Phase.RUNNING, checkpoint_ms=saved)
 
     def note(self) -> None:
         led = self.b.led
+        for job in led.jobs.values():
+            key = (job.id, job.attempt)
+            if job.state == JobState.RUNNING and not job.configuring:
+                self.worked[key] = self.worked.get(key, 0) + self.b.now - self.then
+            if job.paused:
+                self.stood.add(key)
+                self.edges |= {(one, job.id) for one in job.above[:1]}
+        self.then = self.b.now
         for job in led.jobs.values():
             if job.way is not None:
                 self.edges.add((job.way.by, job.id))
@@ -124,7 +154,7 @@ class History:
                 del self.promised[job.id]
             if job.claim is not None:
                 assert job.state == JobState.PENDING
-                self.promised[job.id] = job.claim.victims
+                self.promised[job.id] = job.claim.victims + job.claim.lenders
             elif job.id in self.promised:
                 self.broken += 1
                 del self.promised[job.id]
@@ -154,11 +184,57 @@ class History:
         return found
 
 
+def reopened(b: Bench) -> None:
+    """Who would load the records now would count the same."""
+    loaded = Ledger.load(
+        b.config,
+        b.led.meta,
+        msgspec.msgpack.decode(msgspec.msgpack.encode(list(b.led.jobs.values())), type=list[Job]),
+        b.led.nodes.values(),
+        policy_records=b.led.book.records(),
+    )
+    assert loaded.paused == b.led.paused
+    for name in NODES:
+        assert loaded.cluster.used(name) == b.led.cluster.used(name)
+        for job_id in loaded.paused & loaded.parts[name].keys():
+            assert loaded.cluster.kept(job_id, name) == b.led.cluster.kept(job_id, name)
+
+
+def test_nobody_stands_still_for_ever() -> None:
+    """With SUSPEND, alone and beside other modes: CPUs and GPUs are counted once (the ledger's
+    invariants), who stands still does so for one that then starts, and goes on, or ends."""
+    stood = kept = broken = on_top = 0
+    own = ("", "", "suspend", "requeue", "cancel")
+    for seed in range(BLOCKS * 6):
+        history = History(seed, ("SUSPEND,GANG", "SUSPEND,GANG,WITHIN"), own)
+        for number in range(50):
+            history.step()
+            if number % 5 == 0:
+                reopened(history.b)
+            on_top += any(job.turn > 1 for job in history.b.led.jobs.values())
+        assert not history.rings(), seed
+        # Nobody comes any more, and all that works comes to its end.
+        history.lengths = [5, 50]
+        history.ends = {key: min(end, 60) for key, end in history.ends.items()}
+        for _ in range(150):
+            history.rest(20)
+        jobs = history.b.led.jobs.values()
+        left = [(job.id, job.state.name, job.paused) for job in jobs if not job.finished]
+        assert not left, (seed, left)
+        stood += len(history.stood)
+        kept += history.kept
+        broken += history.broken
+    assert stood > 40
+    assert on_top
+    assert kept > 40
+    assert broken == 0
+
+
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_histories(block: int) -> None:
     kept = broken = edges = 0
     for seed in range(block * 8, block * 8 + 8):
-        history = History(seed)
+        history = History(seed, ("REQUEUE", "REQUEUE,WITHIN", "CANCEL"))
         for _ in range(60):
             history.step()
         assert not history.rings(), seed
