@@ -60,7 +60,7 @@ from slurmd_compat.agent import (
     WriteJob,
     WriteNotice,
 )
-from slurmd_compat.agent.step_words import StepAction, StepInput
+from slurmd_compat.agent.step_words import AdoptShare, SpawnShare, StepAction, StepInput
 from slurmd_compat.configless import NEEDS, renew
 from slurmd_compat.grants import Grants
 from slurmd_compat.health_checks import HealthChecks
@@ -590,6 +590,8 @@ _CARRY_OUT: dict[type, Callable[[Daemon, Any], None]] = {
     RunHook: Daemon._run_hook,
     SpawnStep: lambda daemon, action: daemon.notices.before(action, daemon.scripts.spawn),
     AdoptStep: lambda daemon, action: daemon.notices.before(action, daemon.scripts.adopt),
+    SpawnShare: lambda daemon, action: daemon.notices.beside(action, daemon.steps.carry_out),
+    AdoptShare: lambda daemon, action: daemon.notices.beside(action, daemon.steps.carry_out),
     WriteNotice: lambda daemon, action: daemon.notices.write(action),
     DropNotice: lambda daemon, action: daemon.notices.drop(action),
     KillStep: lambda daemon, action: daemon.scripts.kill(action),

@@ -97,7 +97,7 @@ class Grants:
     def grant(self, key: Key, launch: LaunchSpec) -> Grant:
         """GPUs and cgroups of an attempt that is about to start. Raises LaunchError."""
         bitmap = self._bitmap(launch, strict=True)
-        grant = Grant(self._variables(bitmap, launch) | self._notices(key, launch))
+        grant = Grant(self._variables(bitmap, launch) | notices.variables(self._spool, key))
         if self._cgroups is None:
             return grant
         handle = self._job_group(self._cgroups, key, launch)
@@ -171,7 +171,7 @@ class Grants:
             return found
 
         own = self._variables(bitmap, launch, bitmap, "SLURM_STEP_GPUS")
-        grant = Grant(own | self._notices(key, launch))
+        grant = Grant(own | notices.variables(self._spool, key))
         grant.of_gpus = of_gpus
         grant.machine_cpus = lambda cpus: binding.machine_cpus(cpus, self._order)
         if self._cgroups is None:
@@ -305,9 +305,6 @@ class Grants:
                 raise LaunchError(f"GPU {index} ({uuid}) is out of service: {fault}")
             bitmap |= 1 << index
         return bitmap
-
-    def _notices(self, key: Key, launch: LaunchSpec) -> dict[str, str]:
-        return notices.variables(self._spool, key, first=launch.batch)
 
     def _variables(
         self, bitmap: int, launch: LaunchSpec, scope: int = 0, name: str = "SLURM_JOB_GPUS"

@@ -2,8 +2,9 @@
 needed.
 
 SPOOL/job00017/preempt_notice     on every node of the job: written whole before the job is warned
-SPOOL/job00017/marks/             on its first node, the user's own: `saved` and `checkpoint` are
-                                  noticed as soon as they are made or touched
+SPOOL/job00017/marks/             where its script or its steps run, the user's own: `saved` and
+                                  `checkpoint` are noticed as soon as they are made or touched, on
+                                  whatever node
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from slurmd_compat.agent.step_words import AdoptShare, SpawnShare
 from slurmd_compat.agent.words import AdoptStep, DropNotice, Key, SpawnStep, WriteNotice
 
 T = TypeVar("T", SpawnStep, AdoptStep)
+U = TypeVar("U", SpawnShare, AdoptShare)
 
 NOTICE = "preempt_notice"
 MARKS = "marks"
@@ -38,20 +41,23 @@ def directory(spool: Path, key: Key) -> Path:
     return spool / (name if key.attempt <= 1 else f"{name}.{key.attempt}")
 
 
-def variables(spool: Path, key: Key, *, first: bool) -> dict[str, str]:
+def variables(spool: Path, key: Key) -> dict[str, str]:
     """Where a job finds all that, for the environment of what runs on this node."""
     place = directory(spool, key)
-    found = {"GSCHED_PREEMPT_NOTICE": str(place / NOTICE)}
-    if first:
-        found["GSCHED_PREEMPT_SAVED"] = str(place / MARKS / SAVED)
-        found["GSCHED_CHECKPOINT_DONE"] = str(place / MARKS / CHECKPOINT)
-    return found
+    return {
+        "GSCHED_PREEMPT_NOTICE": str(place / NOTICE),
+        "GSCHED_PREEMPT_SAVED": str(place / MARKS / SAVED),
+        "GSCHED_CHECKPOINT_DONE": str(place / MARKS / CHECKPOINT),
+    }
 
 
 def make_marks(place: Path, uid: int, gid: int, *, root: bool) -> None:
-    """The directory for the job's answers, its user's own."""
+    """The directory for the job's answers, its user's own; where it is there nothing happens."""
     marks = place / MARKS
-    os.mkdir(marks, 0o700)
+    try:
+        os.mkdir(marks, 0o700)
+    except FileExistsError:
+        return
     if root:
         os.chown(marks, uid, gid)
 
@@ -81,6 +87,14 @@ def write_notice(place: Path, notice: WriteNotice) -> None:
     finally:
         os.close(fd)
     os.rename(fresh, place / NOTICE)
+
+
+def _changed(path: Path) -> int:
+    """When a name was made or touched last, in ns; -1: there is none."""
+    try:
+        return os.lstat(path).st_mtime_ns
+    except OSError:
+        return -1
 
 
 class Notices:
@@ -116,6 +130,11 @@ class Notices:
         self.watch(action.key)
         then(action)
 
+    def beside(self, action: U, then: Callable[[U], None]) -> None:
+        """The same where a step's tasks run, which makes the directory."""
+        then(action)
+        self.watch(action.key.job)
+
     def watch(self, key: Key) -> None:
         """From now on; what is there already counts at once."""
         if key in self._watches:
@@ -129,7 +148,9 @@ class Notices:
         self._keys[number] = key
         self._watches[key] = number
         for name in (CHECKPOINT, SAVED):
-            if os.path.lexists(place / MARKS / name):
+            at = _changed(place / MARKS / name)
+            if at >= 0 and (name == CHECKPOINT or at >= _changed(place / NOTICE)):
+                # What was said before it was told to make way is no answer to that.
                 self._told(key, name)
 
     def forget(self, key: Key) -> None:

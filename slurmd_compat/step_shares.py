@@ -14,7 +14,7 @@ from typing import Any
 
 from gsched.config import Config
 from gsched.wire.steps import LaunchStep, TaskEnd
-from slurmd_compat import tasks
+from slurmd_compat import notices, tasks
 from slurmd_compat.agent import Key, Record, Unkillable
 from slurmd_compat.agent.step_text import NO_IO
 from slurmd_compat.agent.step_words import (
@@ -108,6 +108,7 @@ class ShareSupervisors:
             os.mkdir(directory.parent, 0o711)
         with contextlib.suppress(FileExistsError):
             os.mkdir(directory, 0o711)
+        notices.make_marks(directory.parent, job.uid, job.gid, root=root)
         share = launch.step.nodes[launch.index]
         grant = self._grants.grant_step(key.job, record.launch, share, key.step)
         items = tasks.step_order(

@@ -52,6 +52,7 @@ class Commands(click.Group):
 
     ELSEWHERE = {
         "bill": "gsched_cli.bill:bill",
+        "saved": "gsched_cli.saved:saved",
         "sim": "gsched.simulate.sim_command:sim",
         "why": "gsched_cli.why:why",
         "yardstick": "gsched.simulate.command:yardstick",

@@ -6,7 +6,7 @@ import os
 import time
 
 import pytest
-from e2e_support import LocalCluster, until
+from e2e_support import BIN, LocalCluster, until
 
 from gsched.model import JobState
 
@@ -78,3 +78,31 @@ def test_it_goes_on_from_its_checkpoint_within_a_second() -> None:
         shown = cluster.run(["sacct", "-D", "-X", "-n", "-P", "-j", str(train), "-o", "State"])
         assert shown.stdout.split() == ["PREEMPTED", "COMPLETED"]
         assert "begins at 0" in out.read_text()
+
+
+def test_any_node_says_that_the_work_is_saved() -> None:
+    with LocalCluster("--nodes", "2") as cluster:
+        conf = cluster.dir / "etc/slurm.conf"
+        conf.write_text(
+            conf.read_text()
+            + "PreemptType=preempt/qos\nPreemptMode=REQUEUE\nPreemptParameters=send_user_signal\n"
+        )
+        cluster.run(["scontrol", "reconfigure"])
+        cluster.run(["sacctmgr", "-i", "add", "qos", "scavenger", "GraceTime=300"])
+        cluster.run(["sacctmgr", "-i", "add", "qos", "urgent"])
+        cluster.run(["sacctmgr", "-i", "modify", "qos", "urgent", "set", "Preempt=scavenger"])
+        said = f"""
+            [ "$SLURM_PROCID" = 1 ] || exec sleep 600
+            touch {cluster.work}/ready
+            until [ -e "$GSCHED_PREEMPT_NOTICE" ]; do sleep 0.1; done
+            {BIN}/gsched saved; sleep 600
+        """
+        script = "#!/bin/bash\n#SBATCH --signal=B:USR1\n"
+        script += f"trap '' USR1\nsrun bash -c '{said}'\n"
+        first = cluster.sbatch(
+            "-N2", "--exclusive", "--qos=scavenger", "-o", "/dev/null", script=script
+        )
+        until("its second task", lambda: (cluster.work / "ready").exists())
+        urgent = cluster.sbatch("-N2", "--exclusive", "--qos=urgent", "--wrap", "true")
+        assert cluster.ended(urgent).state == JobState.COMPLETED
+        assert cluster.job(first).restarts == 1
