@@ -113,6 +113,10 @@ class Lead(Spoken):
     # -- what it is
 
     @property
+    def user(self) -> int:
+        return self._components[0].uid
+
+    @property
     def key(self) -> StepKey:
         return self.record.key
 

@@ -62,7 +62,12 @@ class Spoken:
     def stopping(self) -> bool:
         return bool(self.record.stop)
 
-    # what the leading side does
+    # what the leading side does, and knows
+
+    @property
+    def user(self) -> int:
+        """uid of the job's user."""
+        raise NotImplementedError
 
     def stop(self, cause: str, signum: int, now: int) -> None:
         raise NotImplementedError
@@ -120,6 +125,7 @@ class Spoken:
             return
         client.alive = False
         if client.main and not self.over:
+            self._cancelled()
             self.stop("cancelled", KILL, now)
         if self.over:
             self.tidy()
@@ -140,6 +146,7 @@ class Spoken:
             if text:
                 self.say(f"error: {text}")
             # As with Slurm 22.05, where srun cancels the step: no failure of a task.
+            self._cancelled()
             self.abort("cancelled", KILL, now)
 
     def _signalled(self, signum: int, now: int) -> None:
@@ -156,10 +163,16 @@ class Spoken:
         elif signum in (USR1, USR2):
             self.signal(signum, now)
 
+    def _cancelled(self) -> None:
+        """The client ends it: it is cancelled by the job's user (sacct: CANCELLED by UID)."""
+        if not self.stopping and self.record.step.cancelled_by < 0:
+            self.record.step.cancelled_by = self.user
+
     def force(self, now: int) -> None:
         """TERM, HUP, QUIT of the client, or its second interrupt."""
         self.say("forcing job termination", info=True)
         self.say_abort()
+        self._cancelled()
         self.stop("cancelled", KILL, now)
 
     def _interrupted(self, now: int) -> None:

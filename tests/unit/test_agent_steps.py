@@ -717,3 +717,31 @@ def test_whoever_asks_for_steps_hears_when_the_controller_has_them() -> None:
     assert len(world.answers) == answers
     world.leader.steps.forget(next(iter(world.leader.steps.jobs)))
     assert world.leader.steps._hearers._held == []
+
+
+@pytest.mark.parametrize("how", ["term", "twice", "abort", "gone"])
+def test_a_step_that_its_srun_ends_is_cancelled_by_its_user(how: str) -> None:
+    """sacct of Slurm 22.05: CANCELLED by UID, ExitCode 0:9, also after MPI_Abort."""
+    world = running(1)
+    client = world.create(1, ntasks=2)
+    if how == "gone":
+        world.leave(client)
+    elif how == "abort":
+        world.say(client, "A", bytes(4))
+    else:
+        for _ in range(2 if how == "twice" else 1):
+            world.say(client, "G", bytes([INT if how == "twice" else TERM]))
+    world.all_end(KILL)
+    world.advance(600)
+    step = world.kept[0]
+    assert (step.state, step.wstatus, step.cancelled_by) == (StepState.CANCELLED, 9, 1000)
+
+
+def test_a_step_whose_time_is_over_is_cancelled_by_nobody() -> None:
+    world = running(1)
+    client = world.create(1, ntasks=1, time_limit=1)
+    world.advance(1100)
+    world.say(client, "G", bytes([TERM]))
+    world.all_end(TERM)
+    world.advance(600)
+    assert (world.kept[0].state, world.kept[0].cancelled_by) == (StepState.TIMEOUT, -1)
