@@ -15,6 +15,8 @@
 #define SECOND_MS 1000
 #define LAST_MS 10000
 #define BELL_MS 10000
+/* the reason of a job whose PrologSlurmctld has failed (gsched/ledger/hooks.py) */
+#define PROLOG "Prolog"
 /* The job's end is with the controller and its nodes are free a few milliseconds after its last word;
  * with an epilog that may take long, so it is not waited for longer. */
 #define FAREWELL_MS 300
@@ -80,16 +82,34 @@ int64_t waiting_turn(int64_t now) {
         return -1;
     if (now < next || asked > 0)
         return next > now ? next : now + SECOND_MS;
-    const char *const words[] = {"-h", "-t", "all", "-o", "%T", "-j", plan.job, NULL};
+    const char *const words[] = {"-h", "-t", "all", "-o", "%T|%r", "-j", plan.job, NULL};
     next = now + delay;
     delay = 2 * delay < LAST_MS ? 2 * delay : LAST_MS;
     ask(words);
     return next;
 }
 
+/* In the words of a real Slurm, where an allocation is granted before its PrologSlurmctld runs. */
+static _Noreturn void prolog_failed(bool salloc) {
+    if (salloc) {
+        if (!plan.quiet) {
+            complain("Granted job allocation %s", plan.job);
+            complain("Waiting for resource configuration");
+        }
+        complain("PrologSlurmctld failed, job killed");
+        complain("Job allocation %s has been revoked.", plan.job);
+        complain("error: Job allocation %s has been revoked", plan.job);
+    } else {
+        complain("error: Job allocation %s has been revoked", plan.job);
+        complain("PrologSlurmctld failed, job killed");
+        complain("Force Terminated JobId=%s", plan.job);
+    }
+    leave(1);
+}
+
 /* It has ended, and not by this client. Told only when it is seen twice: what the agent has to say
  * of a job that ended at once may be on its way. */
-static void over(const char *state) {
+static void over(const char *state, const char *reason) {
     if (!gone) {
         gone = true;
         next = now_ms() + SECOND_MS;
@@ -101,6 +121,8 @@ static void over(const char *state) {
                  plan.job, state);
         leave(1);
     }
+    if (strcmp(reason, PROLOG) == 0)
+        prolog_failed(salloc);
     if (salloc)
         complain("Job allocation %s has been revoked.", plan.job);
     complain("Job has been cancelled");
@@ -123,12 +145,15 @@ static void judge(void) {
                                        "REVOKED", NULL};
     text[used] = 0;
     if (strstr(text, "Invalid job id")) {
-        over("");
+        over("", "");
         return;
     }
-    text[strcspn(text, "\r\n ")] = 0;
+    text[strcspn(text, "\r\n")] = 0;
+    char *reason = strchr(text, '|');
+    if (reason)
+        *reason++ = 0;
     if (one_of(text, ends)) {
-        over(text);
+        over(text, reason ? reason : "");
     } else {
         gone = false;
         if (!said && one_of(text, waits)) {

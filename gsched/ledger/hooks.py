@@ -14,6 +14,9 @@ from gsched.model import Job, JobState
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
 
+#: reason of an interactive job whose PrologSlurmctld has failed (cli/client/waiting.c)
+PROLOG = "Prolog"
+
 
 def ended(led: Ledger, hook: HookEnded, now: float, out: Outcome) -> None:
     """A program has ended. Of an attempt that is over a prolog's end says nothing."""
@@ -42,7 +45,8 @@ def _failed(led: Ledger, job: Job, now: float, out: Outcome) -> None:
         return
     out.log.append(("error", f"job {job.id}: PrologSlurmctld failed, job killed"))
     job.cancelled_by = 0
-    jobs.end(led, job, JobState.CANCELLED, "", now, out)
+    # srun and salloc, which wait for it, read why.
+    jobs.end(led, job, JobState.CANCELLED, PROLOG if job.spec.interactive else "", now, out)
 
 
 def resume(led: Ledger, out: Outcome) -> None:

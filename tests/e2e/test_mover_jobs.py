@@ -96,7 +96,7 @@ def test_a_job_that_waits_says_so_once(start: Start, tmp_path: Path) -> None:
     client = start(plan=WAITS)
     heard(client.process.stderr, WAITS["pending"].encode())
     until("it was asked again", lambda: len((tmp_path / "asked").read_text().splitlines()) > 1)
-    assert (tmp_path / "asked").read_text().splitlines()[0] == "-h -t all -o %T -j 42"
+    assert (tmp_path / "asked").read_text().splitlines()[0] == "-h -t all -o %T|%r -j 42"
     agent, nodes = client.step()
     assert client.end(agent, nodes) == (b"", WAITS["granted"].encode())
 
@@ -126,6 +126,25 @@ def test_a_job_that_another_has_cancelled(start: Start, tmp_path: Path, name: st
     }
     assert client.done(1)[1].decode() == said[name]
     assert not (tmp_path / "cancelled").exists()
+
+
+@pytest.mark.parametrize("name", ["srun", "salloc"])
+def test_a_job_whose_prolog_has_failed(start: Start, tmp_path: Path, name: str) -> None:
+    """The sentences of a real Slurm 22.05."""
+    client = start(name=name, plan={**WAITS, "mode": "job" if name == "srun" else "salloc"})
+    heard(client.process.stderr, b"queued")
+    (tmp_path / "state").write_text("CANCELLED|Prolog\n")
+    said = {
+        "srun": "srun: error: Job allocation 42 has been revoked\n"
+        "srun: PrologSlurmctld failed, job killed\n"
+        "srun: Force Terminated JobId=42\n",
+        "salloc": "salloc: Granted job allocation 42\n"
+        "salloc: Waiting for resource configuration\n"
+        "salloc: PrologSlurmctld failed, job killed\n"
+        "salloc: Job allocation 42 has been revoked.\n"
+        "salloc: error: Job allocation 42 has been revoked\n",
+    }
+    assert client.done(1)[1].decode() == said[name]
 
 
 def test_a_queue_that_does_not_answer_ends_nothing(start: Start, tmp_path: Path) -> None:
