@@ -43,6 +43,8 @@ def guarded(name: str, streams: Streams, env: Mapping[str, str], work: Callable[
     except Refusal as problem:
         if problem.remark:
             streams.stderr.write(f"{problem.remark}\n")
+        for line in problem.warnings:
+            streams.stderr.write(f"{name}: warning: {line}\n")
         if problem.kind == "fatal":
             fatal(streams, name, "\n".join(problem.lines))
             return error_code(env)

@@ -53,6 +53,8 @@ class Refusal(Exception):
         self.kind = kind
         #: a line that Slurm prints bare, before the sentences
         self.remark = remark
+        #: what had been remarked on before it was refused
+        self.warnings: tuple[str, ...] = ()
 
 
 class Options(msgspec.Struct):
@@ -217,8 +219,12 @@ def finish(options: Options) -> Finished:
     """
     warnings: list[str] = []
     exclusions(options)
-    shape = _shape(options, warnings)
-    found = [_gpus(each, shape, warnings) for each in _each_choice(options)]
+    try:
+        shape = _shape(options, warnings)
+        found = [_gpus(each, shape, warnings) for each in _each_choice(options)]
+    except Refusal as problem:
+        problem.warnings = () if options.quiet else tuple(warnings)
+        raise
     gpus = found[0]
     spec = JobSpec(
         name=job_name(options.job_name) if options.job_name is not None else "",

@@ -178,13 +178,59 @@ cdef inline void judge_limit(Cluster* c, int32_t slot, int32_t bin_) noexcept no
         c.n_changed += 1
 
 
-cdef int limit_over(Cluster* c, int32_t slot) noexcept nogil:
-    """Whether the place in c.out is more than a job may have. The verdict is given then."""
+cdef int limit_again(Cluster* c, int32_t slot, int32_t over, int64_t end) noexcept nogil:
+    """Another place, in c.out, for a job whose place has more nodes than a bin has left: one on
+    the nodes that the bin's jobs are on already, and as many of the others in its place as are
+    left. Cost: a placement, and the nodes."""
+    cdef Req* r = &c.reqs[c.q_req[slot]]
+    cdef Chain* h = &c.chains[c.q_chain[slot]]
+    cdef uint64_t* bits = c.filters[r.filter].bits
+    cdef int32_t* jobs = c.bins[over].jobs
+    cdef size_t size = <size_t>c.words * sizeof(uint64_t)
+    cdef int64_t left = c.bins[over].left
+    cdef uint64_t* kept
+    cdef uint64_t* only
+    cdef int i, k, some = 0, ok
+    if jobs == NULL:
+        return 0
+    kept = <uint64_t*>calloc(2, size)
+    if kept == NULL:
+        return 0
+    only = kept + c.words
+    for i in range(c.n):
+        if jobs[i] > 0 and bits[c.rank[i] >> 6] >> (c.rank[i] & 63) & 1:
+            only[c.rank[i] >> 6] |= <uint64_t>1 << (c.rank[i] & 63)
+            some = 1
+    for k in range(h.n):
+        if h.items[k].bin == over:
+            left += h.items[k].spare
+            break
+    for k in range(c.n_out):
+        i = c.out[k].node
+        if left > 0 and jobs[i] <= 0:
+            only[c.rank[i] >> 6] |= <uint64_t>1 << (c.rank[i] & 63)
+            left -= 1
+    if not some:
+        free(kept)
+        return 0
+    memcpy(kept, bits, size)
+    memcpy(bits, only, size)
+    c.placed += 1
+    ok = (place(c, &c.now, r, end)
+          and limit_after(c, c.q_chain[slot], c.q_limit[slot], c.out, c.n_out) < 0)
+    memcpy(bits, kept, size)
+    free(kept)
+    return ok
+
+
+cdef int limit_over(Cluster* c, int32_t slot, int64_t end) noexcept nogil:
+    """Whether the place in c.out, until `end`, is more than a job may have, and there is no other
+    for it. The verdict is given then."""
     cdef int32_t over
     if c.q_chain[slot] < 0:
         return 0
     over = limit_after(c, c.q_chain[slot], c.q_limit[slot], c.out, c.n_out)
-    if over < 0:
+    if over < 0 or limit_again(c, slot, over, end):
         return 0
     judge_limit(c, slot, over)
     return 1

@@ -359,7 +359,7 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
         if r.pass_id != c.pass_id or end - now < r.refused_from or c.book.keep:
             c.placed += 1
             if place(c, &c.now, r, end):
-                if limit_over(c, slot):
+                if limit_over(c, slot, end):
                     continue
                 if max_starts and c.n_started >= max_starts:
                     return 1
@@ -391,7 +391,7 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
             return -1
         if v == V_STARTED:
             # The plan has found room that the order of choice above has not.
-            if limit_over(c, slot):
+            if limit_over(c, slot, end):
                 continue
             if max_starts and c.n_started >= max_starts:
                 return 1

@@ -226,7 +226,7 @@ cdef int quick_job(Cluster* c, int32_t slot, int64_t now, int64_t duration,
         if c.now.failed:
             return -1
         if fits:
-            if limit_over(c, slot):
+            if limit_over(c, slot, end):
                 # What was kept for it is free: it could not use that.
                 return V_LIMIT
             if max_starts and c.n_started >= max_starts:
@@ -251,7 +251,7 @@ cdef int quick_job(Cluster* c, int32_t slot, int64_t now, int64_t duration,
     v = refused(c, slot, now, duration)
     if v == V_STARTED:
         # The plan has found room that the order of choice above has not.
-        if limit_over(c, slot):
+        if limit_over(c, slot, end):
             return V_LIMIT
         if max_starts and c.n_started >= max_starts:
             return V_UNTESTED

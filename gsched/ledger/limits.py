@@ -226,6 +226,9 @@ class Keeper:
         timed = what in ("run", "mins")
         how = _COUNTED.get(name, "fixed")
         if how == "nodes" and not timed:
+            if count > value:
+                # However many of its nodes others of the group are on.
+                return Draw(pool, "fixed", count, limit=value, fixed=True)
             how = "hosts"
         if how == "fixed" and not count:
             return None

@@ -650,3 +650,62 @@ def test_the_nodes_that_a_job_needs_at_least_count() -> None:
     both = submit(made, qos="gold", ntasks=20, time_limit=1200)
     less = submit(made, qos="gold", ntasks=10, time_limit=1200)
     assert run(made, both, less) == ["QOSGrpNodeRunMinutes", "QOSMaxCpuPerJobLimit"]
+
+
+@pytest.mark.parametrize("scope", ["account", "qos", "user"])
+def test_a_job_goes_to_the_nodes_that_its_group_has(scope: str) -> None:
+    """GrpTRES=node=1 counts a node once: the second job fits beside the first, though another node
+    that is fuller would be liked better. Recorded: it runs."""
+    made = bench()
+    bound = {"node": 1}
+    if scope == "account":
+        assoc(made, 10, grp_tres=bound)
+    else:
+        qos(made, "gold", **{"grp_tres" if scope == "qos" else "max_tres_pu": bound})
+    first = submit(made, qos="gold", ntasks=2)
+    assert run(made, first) == ["R"]
+    # Somebody else's jobs fill the other nodes but for a few CPUs.
+    (node,) = (part.node for part in made.led.jobs[first.value].alloc)  # type: ignore[union-attr]
+    rest = [name for name in made.config.nodes if name != node]
+    others = [submit(made, "ben", ntasks=12, nodelist=(name,)) for name in rest]
+    assert run(made, *others) == ["R"] * 3
+    second = submit(made, qos="gold", ntasks=2)
+    assert run(made, second) == ["R"]
+    assert made.led.jobs[second.value].alloc[0].node == node  # type: ignore[union-attr]
+    # What does not fit there waits.
+    word = {
+        "account": "AssocGrpNodeLimit",
+        "qos": "QOSGrpNodeLimit",
+        "user": "QOSMaxNodePerUserLimit",
+    }
+    assert run(made, submit(made, qos="gold", ntasks=14)) == [word[scope]]
+    assert run(made, submit(made, qos="gold", ntasks=12)) == ["R"]
+
+
+def test_a_job_takes_a_node_of_its_group_and_a_new_one() -> None:
+    """Of GrpTRES=node=2 one is left: 20 tasks would go to two empty nodes, and fit into what is
+    free of the group's own and one more. Recorded: it runs."""
+    made = bench()
+    assoc(made, 10, grp_tres={"node": 2})
+    first = submit(made, ntasks=10)
+    assert run(made, first) == ["R"]
+    second, third = submit(made, ntasks=20), submit(made, ntasks=8)
+    assert run(made, second) == ["R"]
+    jobs = [made.led.jobs[one.value] for one in (first, second)]  # type: ignore[union-attr]
+    nodes = [{part.node for part in job.alloc} for job in jobs]
+    assert len(nodes[1]) == 2
+    assert nodes[0] < nodes[1]
+    assert run(made, third) == ["AssocGrpNodeLimit"]
+
+
+def test_more_nodes_than_a_group_may_have_are_told_before_what_comes_later() -> None:
+    """Recorded: `-N2` under MaxTRESPerUser=node=1 of the QOS and MaxTRES=cpu=1 of the association."""
+    made = bench()
+    qos(made, "gold", max_tres_pu={"node": 1})
+    assoc(made, 20, max_tres_per_job={"cpu": 1})
+    asked = submit(made, qos="gold", min_nodes=2, ntasks=2), submit(made, qos="gold", ntasks=2)
+    assert run(made, *asked) == ["QOSMaxNodePerUserLimit", "AssocMaxCpuPerJobLimit"]
+    (lack, *_) = made.led.limits.lacks(made.led.jobs[asked[0].value], "gpu", int(made.now))  # type: ignore[union-attr]
+    assert (lack.limit.word, lack.want, lack.have, lack.never) == (
+        *("QOSMaxNodePerUserLimit", 2, 0, True),
+    )

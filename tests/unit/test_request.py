@@ -208,6 +208,12 @@ def test_more_nodes_than_tasks_are_taken_back() -> None:
     ran = sbatch("-N2", "-n1", "--wrap", "true")
     assert ran.err == ("sbatch: warning: can't run 1 processes on 2 nodes, setting nnodes to 1\n")
     assert (ran.sent.spec.shape.min_nodes, ran.sent.spec.shape.max_nodes) == (1, 1)
+    # Recorded (22.05): said also where the request is refused for its GPUs.
+    ran = sbatch("-n2", "-N3", "--gpus=1", "--wrap", "true")
+    first, *rest = ran.err.splitlines()
+    assert first == "sbatch: warning: can't run 2 processes on 3 nodes, setting nnodes to 2"
+    assert rest[0] == "sbatch: error: Failed to validate job spec, --gpus < -N"
+    assert "warning" not in sbatch("-Q", "-n2", "-N3", "--gpus=1", "--wrap", "true").err
 
 
 def test_exclusive_and_oversubscribe_are_one_switch() -> None:
