@@ -699,7 +699,7 @@ def test_a_job_takes_a_node_of_its_group_and_a_new_one() -> None:
 
 
 def test_more_nodes_than_a_group_may_have_are_told_before_what_comes_later() -> None:
-    """Recorded: `-N2` under MaxTRESPerUser=node=1 of the QOS and MaxTRES=cpu=1 of the association."""
+    """Recorded: `-N2` under MaxTRESPerUser=node=1 of the QOS and MaxTRES=cpu=1 of the user."""
     made = bench()
     qos(made, "gold", max_tres_pu={"node": 1})
     assoc(made, 20, max_tres_per_job={"cpu": 1})
