@@ -65,10 +65,14 @@ WORK = "sleep 900"
 #: seconds until what waits must have a reason
 SETTLE_S = 30.0
 POLL_S = 0.15
+#: seconds for which nothing changes once jobs have made way
+QUIET_S = 5.0
+#: rounds of both of Slurm's schedulers without a change after which nothing is waited for
+ROUNDS = 3
 #: jobs of a seed that are left out for known differences, at most
 MOST_LEFT_OUT = 6
 #: reasons from before the nodes came back, or none yet
-UNDECIDED = re.compile(r"None$|$|ReqNodeNotAvail|Nodes required for job are")
+UNDECIDED = re.compile(r"PENDING (None$|None,|$|,|ReqNodeNotAvail|Nodes required for job are)")
 #: states that count as started
 STARTED = ("RUNNING", "CONFIGURING", "COMPLETING", "COMPLETED", "FAILED")
 
@@ -96,6 +100,8 @@ class Known:
     slurm: re.Pattern[str]
     gsched: re.Pattern[str]
     reason: str
+    #: what is found in the options of the job
+    job: re.Pattern[str]
 
 
 class Side:
@@ -180,26 +186,33 @@ class Side:
         found = re.findall(r"Total cycles: (\d+)", self.run("root", "sdiag").stdout)
         return int(found[0]), int(found[1])
 
-    def settled(self) -> dict[str, Outcome]:
+    def settled(self, quiet_s: float = 0.0) -> dict[str, Outcome]:
         """The states once nothing is undecided: every job has a reason, and another look (on
-        Slurm: after both schedulers have run again) shows the same."""
+        Slurm: after both schedulers have run again) shows the same. What Slurm's schedulers have
+        left undecided for some rounds stays so. `quiet_s`: nothing changes for so long (jobs make
+        way for others)."""
         slurm = (self.bin / "sdiag").exists()
         end = time.monotonic() + SETTLE_S
-        mark = self.cycles() if slurm else (0, 0)
+        since = mark = self.cycles() if slurm else (0, 0)
         before: dict[str, Outcome] = {}
-        alike = 0
+        alike, last = 0, time.monotonic()
         while time.monotonic() < end:
             now = self.states()
             mine = [now[one] for one in self.ids if one in now]
-            waiting = [one for one in mine if one.state == "PENDING"]
-            decided = not any(UNDECIDED.match(one.reason) for one in waiting)
-            alike = alike + 1 if decided and now == before else 0
+            waiting = [one for one in map(str, mine) if "PENDING" in one]
+            decided = not any(UNDECIDED.search(one) for one in waiting)
+            same = now == before
+            last = last if same else time.monotonic()
+            alike = alike + 1 if decided and same else 0
             before = now
             done = alike >= 3
-            if done and slurm and waiting:
+            if slurm and waiting:
                 main, backfill = self.cycles()
-                done = main >= mark[0] + 2 and backfill >= mark[1] + 1
-            if done:
+                if not same:
+                    since = main, backfill
+                done = done and main >= mark[0] + 2 and backfill >= mark[1] + 1
+                done |= main >= since[0] + ROUNDS and backfill >= since[1] + ROUNDS
+            if done and time.monotonic() >= last + quiet_s:
                 break
             time.sleep(POLL_S)
         return before
@@ -251,7 +264,7 @@ def outcomes(side: Side, made: Draw) -> tuple[list[str], list[Outcome]]:
     found = [one if isinstance(one, Outcome) else states.get(one, gone) for one in taken]
     if made.late:
         late = [side.submit(job) for job in made.late]
-        after = side.settled()
+        after = side.settled(QUIET_S)
         found.append(Outcome(state="MADEWAY", reason=str(side.made_way(states))))
         found += [one if isinstance(one, Outcome) else after.get(one, gone) for one in late]
     return said, found
@@ -316,7 +329,7 @@ def compare_once(
     if made.late:
         jobs += [Submission("how many", ("made", "way")), *made.late]
     for number, (job, left, right) in enumerate(zip(jobs, theirs, ours, strict=True)):
-        verdict = judge(left, right, known)
+        verdict = judge(job, left, right, known)
         counts[verdict] += 1
         if verdict == "known" and number < len(made.jobs) and stands(left) != stands(right):
             apart.add(number)
@@ -344,11 +357,13 @@ def stands(one: Outcome) -> str:
     return "RUNNING" if "RUNNING" in f"{one.state} {one.reason}" else "waiting"
 
 
-def judge(left: Outcome, right: Outcome, known: list[Known]) -> str:
+def judge(job: Submission, left: Outcome, right: Outcome, known: list[Known]) -> str:
     """equal, known or different."""
     if left == right:
         return "equal"
     for one in known:
+        if not one.job.search(" ".join(job.options)):
+            continue
         if one.slurm.fullmatch(str(left)) and one.gsched.fullmatch(str(right)):
             return "known"
     return "different"
@@ -358,9 +373,10 @@ def load_expected(path: Path = EXPECTED) -> list[Known]:
     """The known differences; Problem for an entry that cannot be understood."""
     known = []
     for raw in tomllib.loads(path.read_text()).get("entry", []):
-        if set(raw) != {"slurm", "gsched", "reason"}:
+        if set(raw) - {"job"} != {"slurm", "gsched", "reason"}:
             raise Problem(f"{path.name}: an entry is not understood: {raw}")
-        known.append(Known(re.compile(raw["slurm"]), re.compile(raw["gsched"]), raw["reason"]))
+        slurm, gsched, job = (re.compile(raw.get(key, "")) for key in ("slurm", "gsched", "job"))
+        known.append(Known(slurm, gsched, raw["reason"], job))
     return known
 
 
