@@ -10,9 +10,11 @@ went in.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 #: of the character that stands for byte 0
 _BASE = 0x10FE00
@@ -76,6 +78,26 @@ def unpack(data: bytes | memoryview, decoder: msgspec.msgpack.Decoder[Any]) -> A
     if not marked(data):
         return found
     return msgspec.convert(_each(msgspec.msgpack.decode(data), show), decoder.type)
+
+
+def kept(value: T, encoder: msgspec.msgpack.Encoder) -> T:
+    """A struct of a command's as messages may hold it; itself where its texts are plain."""
+    try:
+        if not marked(encoder.encode(value)):
+            return value
+    except UnicodeEncodeError:
+        pass
+    return _changed(value, keep)
+
+
+def shown(value: T, encoder: msgspec.msgpack.Encoder) -> T:
+    """The opposite of `kept`."""
+    return _changed(value, show) if marked(encoder.encode(value)) else value
+
+
+def _changed(value: T, change: Any) -> T:
+    plain = _each(msgspec.to_builtins(value, builtin_types=(bytes,)), change)
+    return msgspec.convert(plain, type(value))
 
 
 def _each(value: Any, change: Any) -> Any:

@@ -26,6 +26,7 @@ from gsched.config.lexer import INCLUDE
 from gsched.frontend.direct import Direct
 from gsched.frontend.limits import Limits
 from gsched.frontend.names import Names
+from gsched.frontend.occupied import Share
 from gsched.frontend.substitutes import HELD_S, tell
 from gsched.frontend.upstream import Upstream
 from gsched.wire.commandline import CommandLine, Conversation
@@ -33,6 +34,7 @@ from gsched.wire.framing import frame
 from gsched.wire.identity import Credentials, stream_peer
 from gsched.wire.messages import BadMessage, OnBehalf, Reply, Write, encode
 from gsched.wire.paths import control_socket
+from gsched.wire.usertext import kept, shown
 from gsched_cli.command import NAMES, SUBMITTING
 from gsched_cli.common import OwnProcess, Run, Streams, error
 from gsched_cli.kept import Kept
@@ -97,7 +99,8 @@ class _Asker(Client):
         if self._direct is None:
             return super().call_many(todo, request_ids)
         ids = [os.urandom(16) for _ in todo] if request_ids is None else list(request_ids)
-        return self._saw(self._direct.carry_out(list(zip(ids, todo, strict=True)), self._who))
+        calls = [(each, kept(write)) for each, write in zip(ids, todo, strict=True)]
+        return self._saw([shown(reply) for reply in self._direct.carry_out(calls, self._who)])
 
     def _files(self) -> Config:
         return self._known.config()
@@ -294,11 +297,18 @@ class Commands:
     """Takes connections of one listening socket, one after another."""
 
     def __init__(
-        self, listener: socket.socket, conf: str, frontend: str, *, local: bool = False
+        self,
+        listener: socket.socket,
+        conf: str,
+        frontend: str,
+        *,
+        local: bool = False,
+        share: Share | None = None,
     ) -> None:
         """`frontend` is the socket of the typed workers; `local`: the controller is on this host,
-        writes go straight to it."""
+        writes go straight to it; `share` says whose clients are taken, None: everybody's."""
         self._listener = listener
+        self._share = share
         self._known = _Known(conf)
         self._frontend = frontend
         self._names = Names()
@@ -328,10 +338,22 @@ class Commands:
             return
         with sock:
             try:
-                self._converse(Conversation(sock), stream_peer(sock))
+                talk, who = Conversation(sock), stream_peer(sock)
+                if self._share is not None and not self._share.enter(who.uid, self._more):
+                    # What it asks beyond its share runs in a process of its own.
+                    talk.say(b"P", b"")
+                    return
+                self._converse(talk, who)
             except (OSError, BadMessage):
                 # It has gone, or is none of ours: it runs the command itself.
                 return
+            finally:
+                if self._share is not None:
+                    self._share.leave()
+
+    def _more(self) -> bool:
+        """Whether further clients wait."""
+        return bool(select.select([self._listener], [], [], 0)[0])
 
     def _converse(self, talk: Conversation, who: Credentials) -> None:
         talk.say(b"H", b"")
@@ -394,12 +416,16 @@ class _Held:
 
 
 def main(argv: list[str]) -> None:
-    """A worker process: `CONF FRONTEND LISTEN_FD LIFE_FD WORDS_FD WHERE`, started by the frontend's
-    parent. WORDS_FD: see gsched.frontend.substitutes; WHERE: "local" on the controller's host."""
+    """A worker process: `CONF FRONTEND LISTEN_FD LIFE_FD WORDS_FD WHERE TABLE_FD PLACE SOME
+    MOST`,
+    started by the parent. WORDS_FD: see gsched.frontend.substitutes; WHERE: "local" on the
+    controller's host; TABLE_FD and what follows: gsched.frontend.occupied."""
     conf, frontend, listen_fd, life_fd = argv[0], argv[1], int(argv[2]), int(argv[3])
     listener = socket.socket(fileno=listen_fd)
     listener.setblocking(False)
-    commands = Commands(listener, conf, frontend, local=argv[5] == "local")
+    commands = Commands(
+        listener, conf, frontend, local=argv[5] == "local", share=Share.of(argv[6:])
+    )
     asked: list[int] = []
     wake, wake_end = os.pipe()
     os.set_blocking(wake, False)

@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 
 from gsched.config import Config, ConfigError, load_config
 from gsched.config.locate import find_slurm_conf
-from gsched.frontend.substitutes import Substitutes
+from gsched.frontend.occupied import Occupied
+from gsched.frontend.substitutes import MOST, Substitutes
 from gsched.wire.paths import reachable
 from gsched.wire.process import (
     Log,
@@ -89,6 +90,10 @@ class Parent:
         #: pids of workers that were told to end: others take their places at once
         self._leaving: set[int] = set()
         self._substitutes = Substitutes()
+        #: whose clients they are busy with; twice as many as there may be, for those that leave
+        self._occupied = Occupied.make(2 * (self.count + MOST))
+        #: pid -> place in it
+        self._places: dict[int, int] = {}
         #: through which workers say that a client holds them
         self._words, self._words_end = os.pipe()
         for fd in (self._words, self._words_end):
@@ -210,17 +215,29 @@ class Parent:
     def _start(self, kind: Kind) -> None:
         # The gate has no use for it: it listens for itself.
         listen = self._listeners.get(kind, self._listeners[LINES]).fileno()
+        place = -1
+        fds: tuple[int, ...] = (listen, self._life, self._words_end)
+        table: tuple[str, ...] = ()
+        if kind is LINES:
+            free = set(range(self._occupied.places)) - set(self._places.values())
+            place = min(free, default=-1)
+            fds = (*fds, self._occupied.fd)
+            numbers = (self._occupied.fd, place, max(2, self.count), self.count + MOST // 2)
+            table = tuple(map(str, numbers))
         process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", kind.module),
                 *(self._conf, self._path, str(listen), str(self._life)),
                 *(str(self._words_end), "local" if self._gate else "remote"),
+                *table,
             ],
-            pass_fds=(listen, self._life, self._words_end),
+            pass_fds=fds,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
         self._workers[process.pid] = (process, time.monotonic(), kind)
+        if place >= 0:
+            self._places[process.pid] = place
 
     def _reap(self) -> None:
         for pid, (process, since, kind) in list(self._workers.items()):
@@ -230,6 +247,7 @@ class Parent:
             del self._workers[pid]
             self._leaving.discard(pid)
             self._substitutes.gone(pid)
+            self._occupied.put(self._places.pop(pid, -1), -1)
             now = time.monotonic()
             lived = now - since
             self._log.info(f"worker {pid} ended", code=code, lived_s=round(lived, 1))

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gsched import rawtext
 from gsched.wire.messages import MAX_FRAME, BadMessage
+
+T = TypeVar("T")
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[object, msgspec.msgpack.Decoder[Any]] = {}
@@ -17,6 +19,16 @@ _decoders: dict[object, msgspec.msgpack.Decoder[Any]] = {}
 def encode(message: msgspec.Struct) -> bytes:
     """Packs any message, whatever bytes its texts stand for."""
     return rawtext.pack(message, _encoder)
+
+
+def kept(message: T) -> T:
+    """A message of a command's for those who pack it by themselves."""
+    return rawtext.kept(message, _encoder)
+
+
+def shown(message: T) -> T:
+    """One for a command, of those who unpack it by themselves."""
+    return rawtext.shown(message, _encoder)
 
 
 def decode(union: Any, frame: bytes | memoryview) -> Any:

@@ -114,3 +114,30 @@ def test_nor_does_a_command_where_many_wait_to_be_taken(
         first.connect(path)
         done = cluster.run([str(BIN / "squeue"), "-h"], env={"SLURM_CONF": str(conf)}, timeout=60)
         assert done.stdout == ""
+
+
+@pytest.mark.root
+def test_one_user_does_not_keep_all_workers(cluster: LocalCluster) -> None:
+    """Forty clients that say nothing: all workers and all substitutes were theirs, ten seconds
+    each."""
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(40)]
+    try:
+        for sock in silent:
+            sock.settimeout(9)
+            sock.connect(str(cluster.dir / "run/command.sock"))
+        with socket.socket(socket.AF_UNIX) as other:
+            other.settimeout(9)
+            # The kernel tells who it was that connected.
+            os.seteuid(65534)
+            try:
+                other.connect(str(cluster.dir / "run/command.sock"))
+            finally:
+                os.seteuid(0)
+            assert other.recv(5)[4:] == b"H"
+        # They are sent away to run their commands themselves.
+        letters = [sock.recv(5)[4:] for sock in silent]
+        assert letters.count(b"P") >= 30
+        assert b"H" in letters
+    finally:
+        for sock in silent:
+            sock.close()

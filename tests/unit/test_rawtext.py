@@ -13,9 +13,9 @@ from gsched import rawtext
 from gsched.model import Job, JobSpec
 from gsched.model.step import StepSpec
 from gsched.wire.changes import JobDelta
-from gsched.wire.messages import Call, JobRows, SubmitJob, ToFrontend
+from gsched.wire.messages import Call, JobRows, Refused, SubmitJob, ToFrontend
 from gsched.wire.messages import decode as decode_in_daemon
-from gsched.wire.usertext import decode, encode
+from gsched.wire.usertext import decode, encode, kept, shown
 
 #: bytes as users have them: also what is almost UTF-8, and the range that stands for bytes
 ODD = [b"\xff", b"gr\xf6", b"\xf4\x8f\xba\x85", b"\xf4\x8f\xbb", b"\xed\xa0\x80", b"\xf4\x8f", b""]
@@ -66,6 +66,20 @@ def test_whole_messages(raw: bytes) -> None:
     back = decode(JobRows, msgspec.msgpack.encode(rows))
     assert back.jobs[0].spec.name.encode("utf-8", "surrogateescape") == raw
     assert back.jobs[0].spec.args[1] == "plain"
+
+
+@given(WORDS)
+def test_structs_of_whoever_packs_them_himself(raw: bytes) -> None:
+    text = raw.decode("utf-8", "surrogateescape")
+    submit = SubmitJob(JobSpec(name=text, rlimits={"CORE": 1}), b"\xff", b"A=\xff", "u", "g")
+    there = kept(submit)
+    assert type(there) is SubmitJob
+    assert rawtext.to_bytes(there.spec.name) == raw
+    assert (there.script, there.spec.rlimits) == (b"\xff", {"CORE": 1})
+    back = shown(Refused(b"\xff", there.spec.name))
+    assert back.message.encode("utf-8", "surrogateescape") == raw
+    plain = SubmitJob(JobSpec(name="größe"), b"", b"", "u", "g")
+    assert kept(plain) is plain
 
 
 def test_packed_records_are_left_to_who_unpacks_them() -> None:
