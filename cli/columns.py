@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 Row = TypeVar("Row")
+#: it is cut, its last character a +; numbers and durations stay; a time merely ends, also between
+#: delimiters
+CUT, WHOLE, ENDS = "cut", "whole", "ends"
 
 
 class Column(NamedTuple, Generic[Row]):
@@ -16,6 +19,8 @@ class Column(NamedTuple, Generic[Row]):
     #: characters; negative: left justified
     width: int
     read: Callable[[Row], str]
+    #: what becomes of a text that is too long: CUT, WHOLE or ENDS
+    fit: str = CUT
 
 
 class Shown(NamedTuple, Generic[Row]):
@@ -23,6 +28,8 @@ class Shown(NamedTuple, Generic[Row]):
 
     column: Column[Row]
     width: int
+    #: the width was asked for
+    given: bool = False
 
 
 class BadField(Exception):
@@ -33,7 +40,7 @@ def parse_format(
     text: str, columns: Sequence[Column[Row]], *, everything: bool = True
 ) -> list[Shown[Row]]:
     """Reads a --format list (`name[%[-]width]`, separated by commas); a name may be cut short to
-    any beginning, the first that fits is meant. `everything`: "all" stands for all. Raises
+    any beginning, the first that fits is meant. `everything`: "all" (or "a") stands for all. Raises
     BadField."""
     shown: list[Shown[Row]] = []
     for item in text.split(","):
@@ -41,7 +48,7 @@ def parse_format(
         if not name:
             continue
         low = name.lower()
-        if everything and low == "all":
+        if everything and "all".startswith(low):
             shown += [Shown(column, column.width) for column in columns]
             continue
         column = next((one for one in columns if one.name.lower() == low), None) or next(
@@ -49,7 +56,8 @@ def parse_format(
         )
         if column is None:
             raise BadField(name)
-        shown.append(Shown(column, _width(size) if percent else column.width))
+        width = _width(size) if percent else column.width
+        shown.append(Shown(column, width, bool(percent)))
     return shown
 
 
@@ -69,7 +77,9 @@ def table(shown: list[Shown[Row]], rows: Iterable[Row], header: bool) -> Iterato
         yield "".join(_cell(one.column.name[: abs(one.width)], one.width) for one in shown) + "\n"
         yield "".join("-" * abs(one.width) + " " for one in shown) + "\n"
     for row in rows:
-        yield "".join(_cell(one.column.read(row), one.width) for one in shown) + "\n"
+        yield (
+            "".join(_cell(one.column.read(row), one.width, one.column.fit) for one in shown) + "\n"
+        )
 
 
 def delimited(
@@ -79,13 +89,17 @@ def delimited(
     end = f"{delimiter}\n" if last else "\n"
     if header:
         yield delimiter.join(one.column.name for one in shown) + end
+    sizes = [abs(one.width) if one.column.fit == ENDS else None for one in shown]
     for row in rows:
-        yield delimiter.join(one.column.read(row) for one in shown) + end
+        texts = [one.column.read(row)[:size] for one, size in zip(shown, sizes, strict=True)]
+        yield delimiter.join(texts) + end
 
 
-def _cell(text: str, width: int) -> str:
+def _cell(text: str, width: int, fit: str = CUT) -> str:
     size = abs(width)
-    if len(text) > size:
+    if fit == ENDS:
+        text = text[:size]
+    elif fit == CUT and len(text) > size:
         text = text[: size - 1] + "+" if size else ""
     return (text.ljust(size) if width < 0 else text.rjust(size)) + " "
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from gsched_cli.columns import Column
+from gsched_cli.columns import CUT, ENDS, WHOLE, Column
 from gsched_cli.text import duration, megabytes, timestamp
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Look:
         unit: str = "",
         window: tuple[int, int] | None = None,
         bitstr_len: int = 64,
+        qos_ids: Mapping[str, int] | None = None,
     ) -> None:
         self.env = env
         self.now = now
@@ -35,6 +36,8 @@ class Look:
         self.unit = unit
         self.window = window
         self.bitstr_len = bitstr_len
+        #: numbers of QOS, where they are shown
+        self.qos_ids = qos_ids or {}
 
     def kilobytes(self, kb: int) -> str:
         """A size in KB with its unit: a larger one only where nothing is lost, unless --units
@@ -199,6 +202,20 @@ def _step(read: Callable[[Row, AcctStep], str]) -> Callable[[Row], str]:
     return lambda row: "" if row.step is None else read(row, row.step)
 
 
+_BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def _number_of(sluid: str) -> str:
+    """The number that a SLUID is another way to write."""
+    found = 0
+    for letter in sluid[1:]:
+        place = _BASE32.find(letter)
+        if place < 0:
+            return "0"
+        found = found * 32 + place
+    return str(found)
+
+
 def _nothing(row: Row) -> str:
     return ""
 
@@ -329,7 +346,7 @@ COLUMNS: list[Column[Row]] = [
         10,
         _both(lambda r: r.look.tres(r.job.alloc_tres), lambda r, s: r.look.tres(s.alloc_tres)),
     ),
-    Column("AssocID", 7, _job(lambda r: str(r.job.assoc_id))),
+    Column("AssocID", 7, lambda r: str(r.job.assoc_id)),
     Column(
         "AveCPU",
         10,
@@ -350,7 +367,7 @@ COLUMNS: list[Column[Row]] = [
     Column("Container", 19, _job(lambda r: r.job.container)),
     Column("CPUTime", 10, lambda r: duration(r.elapsed * r.cpus)),
     Column("CPUTimeRAW", 10, lambda r: str(r.elapsed * r.cpus)),
-    Column("DBIndex", -21, lambda r: r.job.sluid),
+    Column("DBIndex", -21, lambda r: _number_of(r.job.sluid)),
     Column("DerivedExitCode", 15, _job(lambda r: exit_text(r.job.derived_wstatus))),
     Column("Elapsed", 10, lambda r: duration(r.elapsed)),
     Column("ElapsedRaw", 10, lambda r: str(r.elapsed)),
@@ -409,7 +426,7 @@ COLUMNS: list[Column[Row]] = [
     Column("PlannedCPURAW", 13, _job(lambda r: str(r.planned * r.job.req_cpus))),
     Column("Priority", 10, _job(lambda r: str(r.job.priority))),
     Column("QOS", 10, _job(lambda r: r.job.qos)),
-    Column("QOSRAW", 6, _nothing),
+    Column("QOSRAW", 6, _job(lambda r: str(r.look.qos_ids.get(r.job.qos, "")))),
     Column("QOSREQ", 10, _nothing),
     Column("Reason", 22, _job(lambda r: r.job.reason)),
     Column("ReqCPUFreq", 10, _both(lambda r: "Unknown", _frequency)),
@@ -455,6 +472,16 @@ COLUMNS: list[Column[Row]] = [
     Column("WCKeyID", 10, _job(lambda r: "0")),
     Column("WorkDir", 20, _job(lambda r: r.job.work_dir)),
 ]
+#: numbers and durations are never cut, times merely end: as Slurm prints these
+_FIT = dict.fromkeys(
+    (
+        *("AllocCPUS", "AllocNodes", "AssocID", "CPUTime", "CPUTimeRAW", "DBIndex", "Elapsed"),
+        *("ElapsedRaw", "NCPUS", "NNodes", "NTasks", "Planned", "PlannedCPU", "PlannedCPURAW"),
+        *("Priority", "ReqCPUS", "Restarts", "Suspended"),
+    ),
+    WHOLE,
+) | dict.fromkeys(("Eligible", "End", "Start", "Submit"), ENDS)
+COLUMNS = [column._replace(fit=_FIT.get(column.name, CUT)) for column in COLUMNS]
 
 DEFAULT = "jobid,jobname,partition,account,alloccpus,state,exitcode"
 BRIEF = "jobid,state,exitcode"

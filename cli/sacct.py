@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import msgspec
 
-from gsched.model.acct import AcctJob
+from gsched.model.acct import AcctJob, AcctStep
 from gsched.wire.messages import AcctQuery, AcctRows, BlobQuery
 from gsched_cli import getopt_long
 from gsched_cli.columns import BadField, Shown, delimited, parse_format, table
@@ -27,7 +27,7 @@ def run(
     """The command; returns its exit code."""
     try:
         wanted = read_options(argv, env, streams, reader)
-        shown = parse_format(wanted.format, COLUMNS)
+        shown = _alike(parse_format(wanted.format, COLUMNS))
         jobs = load(wanted, reader)
         if wanted.blob:
             _blobs(wanted.blob, jobs, streams, reader)
@@ -65,19 +65,15 @@ def load(wanted: Wanted, reader: Reader) -> list[AcctJob]:
     """The attempts to show, in order. Raises Stop when nobody can say."""
     if wanted.clusters and not _here(wanted.clusters, reader):
         return []
-    found: list[AcctJob] = []
     query = wanted.query
     query.allocations = wanted.allocations
-    while True:
-        rows = _page(query, reader)
-        if found and rows.jobs and found[-1].order == rows.jobs[0].order:
-            # More of its steps.
-            found[-1].steps += rows.jobs.pop(0).steps
-        found += rows.jobs
-        wanted.warning = wanted.warning or rows.warning
-        if not rows.more:
-            break
-        query = msgspec.structs.replace(query, after=rows.last)
+    found = _all(wanted, query, reader)
+    if query.whole_het is True and (leaders := {(job.het_job_id, -1) for job in found}):
+        # Of components that were named, the others too.
+        ids = [*query.ids, *(leader for leader in leaders if leader[0])]
+        wanted.steps |= {leader: {""} for leader in leaders}
+        found = _all(wanted, msgspec.structs.replace(query, ids=ids), reader)
+    found = [_cut(wanted, job) for job in found]
     if not wanted.duplicates:
         # Of a job that was queued again, the last try that matches.
         newest = {job.job_id: job for job in found}
@@ -89,6 +85,42 @@ def load(wanted: Wanted, reader: Reader) -> list[AcctJob]:
             for name in ("std_in", "std_out", "std_err"):
                 setattr(job, name, expand_pattern(job, getattr(job, name)))
     return found
+
+
+def _all(wanted: Wanted, query: AcctQuery, reader: Reader) -> list[AcctJob]:
+    found: list[AcctJob] = []
+    while True:
+        rows = _page(query, reader)
+        if found and rows.jobs and found[-1].order == rows.jobs[0].order:
+            # More of its steps.
+            found[-1].steps += rows.jobs.pop(0).steps
+        found += rows.jobs
+        wanted.warning = wanted.warning or rows.warning
+        if not rows.more:
+            return found
+        query = msgspec.structs.replace(query, after=rows.last)
+
+
+def _cut(wanted: Wanted, job: AcctJob) -> AcctJob:
+    """With the steps that were there in the window."""
+    some = [step for step in job.steps if _in_time(wanted, step)]
+    # The record may be another's, too.
+    return job if len(some) == len(job.steps) else msgspec.structs.replace(job, steps=some)
+
+
+def _in_time(wanted: Wanted, step: AcctStep) -> bool:
+    """Whether a step was there in the window."""
+    begin, end = wanted.query.start, wanted.query.end
+    return step.start <= end and (not step.end or step.end >= begin)
+
+
+def _alike(shown: list[Shown[Row]]) -> list[Shown[Row]]:
+    """A field that comes twice is as wide both times: the last width that was given is its own."""
+    widths: dict[str, int] = {}
+    for one in shown:
+        if one.given or one.column.name not in widths:
+            widths[one.column.name] = one.width
+    return [one._replace(width=widths[one.column.name]) for one in shown]
 
 
 def _page(query: AcctQuery, reader: Reader) -> AcctRows:
@@ -140,7 +172,8 @@ def _report(
         reader.now(),
         convert=wanted.convert,
         unit=wanted.unit,
-        window=(query.start, query.end) if wanted.truncate else None,
+        window=(query.start, wanted.until) if wanted.truncate else None,
+        qos_ids=_qos_ids(reader) if any(x.column.name == "QOSRAW" for x in shown) else None,
         bitstr_len=int(length) if length.isascii() and length.isdigit() else BITSTR_LEN,
     )
     rows = (row for job in jobs for row in _rows(wanted, query, job, look))
@@ -150,6 +183,14 @@ def _report(
     else:
         lines = table(shown, rows, wanted.header)
     streams.stdout.writelines(lines)
+
+
+def _qos_ids(reader: Reader) -> dict[str, int]:
+    from gsched.model.policy import Qos
+    from gsched.wire.policy import PolicyQuery
+
+    records = asking(lambda: reader.policy(PolicyQuery()), f"{NAME}: error:").records
+    return {one.name: one.id for one in records if isinstance(one, Qos)}
 
 
 def _rows(wanted: Wanted, query: AcctQuery, job: AcctJob, look: Look) -> Iterable[Row]:

@@ -13,7 +13,7 @@ from gsched_cli.common import Reader, Streams, error, version_line
 from gsched_cli.fields_sacct import BRIEF, COLUMNS, DEFAULT, LONG
 from gsched_cli.getopt_long import Arg
 from gsched_cli.sacct_help import HELP, USAGE
-from gsched_cli.stop import Stop
+from gsched_cli.stop import Stop, asking
 
 NAME = "sacct"
 _NO, _YES, _MAYBE = Arg.NO, Arg.YES, Arg.MAYBE
@@ -75,7 +75,7 @@ _LONG: dict[str, tuple[Arg, str]] = {
     "verbose": (_NO, "v"),
     "version": (_NO, "V"),
     "wckeys": (_YES, "W"),
-    "whole-hetjob": (_MAYBE, "ignored"),
+    "whole-hetjob": (_MAYBE, "hetjob"),
     "yaml": (_MAYBE, "yaml"),
 }
 #: states beside the base ones: a job is never seen in most of them here
@@ -97,6 +97,8 @@ REASONS = (
     *("Licenses", "ReqNodeNotAvail", "Reservation", "NodeDown", "BadConstraints"),
     *("DependencyNeverSatisfied", "JobArrayTaskLimit", "QOSMaxJobsPerUserLimit"),
 )
+#: what lasts a moment is in no record
+_NOT_KEPT = frozenset(_OTHER) - {"REQUEUED", "RESIZING", "REVOKED"}
 #: what a list option fills
 _LISTS = {"A": "accounts", "q": "qos", "r": "partitions", "R": "reasons", "W": "wckeys"} | {
     "name": "names"
@@ -119,6 +121,8 @@ class Wanted:
         self.convert = True
         self.unit = ""
         self.truncate = False
+        #: end of the window, epoch seconds, to which -T cuts
+        self.until = 0
         self.expand = False
         #: "json", "yaml" or "": columns
         self.dump = ""
@@ -160,6 +164,8 @@ def read_options(
         wanted.format = env.get("SACCT_FORMAT") or DEFAULT
     _window(wanted, times, reader)
     query = wanted.query
+    if query.qos:
+        _known_qos(query.qos, reader)
     if query.limit_s and query.limit_s[0] < 0:
         # A maximum alone says nothing.
         query.limit_s = []
@@ -210,8 +216,20 @@ def _apply(wanted: Wanted, key: str, text: str, streams: Streams) -> None:
         _users(wanted, text)
     elif key == "g":
         query.gids += [_group(word) for word in _words(text)]
+    elif key == "hetjob":
+        if text.lower() not in ("", "yes", "no"):
+            raise Stop(
+                1,
+                f'{NAME}: error: Invalid --whole-hetjob value "{text}". Valid values: [yes|no].\n',
+            )
+        query.whole_het = text.lower() != "no"
+    elif key == "x":
+        # A word that is no number is one that no association has.
+        query.assocs += [int(x) if x.isdecimal() and len(x) < 10 else -1 for x in _words(text)]
     elif key == "N":
         query.nodes += _nodes(text)
+    elif key == "f":
+        raise Stop(1, f"{text} is not a valid file\n")
     elif key in ("i", "I"):
         what = "node" if key == "i" else "cpu"
         setattr(query, "nnodes" if key == "i" else "ncpus", _range(text, what))
@@ -240,8 +258,8 @@ def _information(key: str, streams: Streams) -> None:
         out.write("\n".join(STATES) + "\n")
     elif key == "helpreason":
         out.write("\n".join(REASONS) + "\n")
-    elif key in ("c", "f"):
-        raise Stop(1, f"{NAME}: fatal: job completion logs are not available\n")
+    elif key == "c":
+        raise Stop(1, "Slurm job completion is disabled\n")
     else:
         return
     raise Stop(0)
@@ -308,6 +326,22 @@ def _split_ids(text: str) -> list[str]:
     return [item.strip() for item in items if item.strip()]
 
 
+def _known_qos(names: Sequence[str], reader: Reader) -> None:
+    from gsched.model.policy import Qos
+    from gsched.wire.policy import PolicyQuery
+
+    records = asking(lambda: reader.policy(PolicyQuery()), f"{NAME}: error:").records
+    known = sorted((one.id, one.name) for one in records if isinstance(one, Qos))
+    names_known = [name for _, name in known]
+    for name in names:
+        if known and name.lower() not in names_known:
+            raise Stop(
+                1,
+                f"{NAME}: error: You gave a bad qos '{name}'. Valid QOS's are "
+                f"{','.join(names_known)}\n{NAME}: fatal: problem processing qos list\n",
+            )
+
+
 # ---- people, states, nodes, numbers ----------------------------------------------------------
 
 
@@ -339,6 +373,8 @@ def _state(word: str) -> str:
     upper = word.upper()
     for name, compact in STATES.items():
         if upper in (name, compact):
+            if name in _NOT_KEPT:
+                raise Stop(1, f"{NAME}: fatal: job state {word} is not supported / accounted\n")
             return name
     raise Stop(1, f"{NAME}: fatal: unrecognized job state value '{word}'\n")
 
@@ -368,9 +404,12 @@ def _limits(query: AcctQuery, key: str, text: str) -> None:
     try:
         seconds = parse_duration(text)
     except UnitError:
-        raise Stop(1, f"{NAME}: fatal: Invalid time limit specification\n") from None
+        seconds = 0
+    if seconds == 0:
+        raise Stop(1, f"{NAME}: fatal: Invalid time limit specification\n")
     low, high = query.limit_s or [-1, -1]
-    value = 1 << 40 if seconds is None else seconds
+    # Limits are of whole minutes.
+    value = 1 << 40 if seconds is None else -(-seconds // 60) * 60
     if key == "k":
         low = value
         high = value if high < 0 else high
@@ -395,7 +434,7 @@ def _window(wanted: Wanted, times: Mapping[str, str], reader: Reader) -> None:
     elif query.ids:
         query.start = 0
     elif query.states:
-        query.start = now if end is None else min(now, end)
+        query.start = now
     else:
         day = time.localtime(now)
         query.start = int(time.mktime((*day[:3], 0, 0, 0, 0, 0, -1)))
@@ -404,7 +443,9 @@ def _window(wanted: Wanted, times: Mapping[str, str], reader: Reader) -> None:
     elif query.states and start is not None:
         query.end = start
     else:
-        query.end = now
+        # What came in this very second is there, too.
+        query.end = now + 1
+    wanted.until = min(query.end, now) if end is None else query.end
     # A named job is shown though it never could run, and though it is only to run later.
     query.ineligible = bool(query.ids) and not query.states
     if query.start > query.end:
@@ -413,6 +454,9 @@ def _window(wanted: Wanted, times: Mapping[str, str], reader: Reader) -> None:
             f"{NAME}: error: Start time ({_iso(query.start)}) requested is after end time "
             f"({_iso(query.end)}).\n",
         )
+    if query.states and query.start == query.end:
+        # A moment is a second long.
+        query.end += 1
 
 
 def _iso(at: int) -> str:

@@ -18,6 +18,7 @@ class Choice:
             self._ids.setdefault(job_id, set()).add(task)
         self._uids = frozenset(query.uids)
         self._gids = frozenset(query.gids)
+        self._assocs = frozenset(query.assocs)
         self._nodes = frozenset(query.nodes)
         self._states = frozenset(query.states)
         self._lists = [
@@ -42,6 +43,8 @@ class Choice:
             return False
         if self._gids and row.gid not in self._gids:
             return False
+        if self._assocs and row.assoc_id not in self._assocs:
+            return False
         for name, wanted in self._lists:
             if getattr(row, name) not in wanted:
                 return False
@@ -52,8 +55,8 @@ class Choice:
         if query.constraints and not set(query.constraints) <= _features(row.constraints):
             return False
         ranges = (
-            (query.ncpus, row.alloc_cpus or row.req_cpus),
-            (query.nnodes, row.alloc_nodes or row.req_nodes),
+            (query.ncpus, row.alloc_cpus),
+            (query.nnodes, row.alloc_nodes),
             (query.limit_s, row.time_limit),
         )
         for bounds, value in ranges:
@@ -68,7 +71,8 @@ class Choice:
         if tasks is None:
             return False
         if -1 in tasks:
-            return True
+            # The id of a heterogeneous job is that of its first component, too.
+            return not (row.het_job_id and self.query.whole_het is False)
         if row.het_job_id:
             # 188+1 comes as the component below -1.
             return -2 - row.het_offset in tasks
@@ -90,17 +94,17 @@ class Choice:
             if row.end_time and row.end_time < begin:
                 return False
             if self.query.ineligible:
-                return True
-            return 0 < row.eligible <= end
+                return row.submit < end
+            return 0 < row.eligible < end
         return any(self._was(row, state, begin, end) for state in self._states)
 
     def _was(self, row: AcctJob, state: str, begin: int, end: int) -> bool:
         over = row.start or row.end_time
         if state == "PENDING":
-            return bool(row.eligible) and row.eligible <= end and (not over or over >= begin)
+            return bool(row.eligible) and row.eligible < end and (not over or over >= begin)
         if state == "RUNNING":
             alive = not row.end_time or row.end_time >= begin
-            return bool(row.start) and row.start <= end and alive
+            return bool(row.start) and row.start < end and alive
         if row.state != state:
             return False
         return not row.end_time or begin <= row.end_time <= end

@@ -410,6 +410,7 @@ def _conditions(query: AcctQuery) -> list[sa.ColumnElement[bool]]:
     lists: tuple[tuple[sa.Column[Any], Sequence[object]], ...] = (
         (column.uid, query.uids),
         (column.gid, query.gids),
+        (column.assoc_id, query.assocs),
         (column.account, query.accounts),
         (column.name, query.names),
         (column.wckey, query.wckeys),

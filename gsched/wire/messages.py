@@ -589,6 +589,10 @@ class AcctQuery(_Msg):
     min_version: int = 0
     #: no steps
     allocations: bool = False
+    #: numbers of associations
+    assocs: list[int] = []
+    #: a component's id stands for the whole heterogeneous job; False: the first's id for it alone
+    whole_het: bool | None = None
 
 
 ReadJobs = JobQuery | StepQuery | BlobQuery | AcctQuery | JobChanges

@@ -16,6 +16,8 @@ from views_support import Case, cpu_shape, invoke, peer_config, share, transcrip
 
 from gsched.accounting.rows import row
 from gsched.model import Hold, Job, JobSpec, JobState, Shape
+from gsched.model.acct import AcctStep
+from gsched.model.policy import Qos
 from gsched_cli.fields_sacct import Look, clock
 from gsched_cli.sacct import run
 
@@ -484,3 +486,138 @@ def test_a_job_that_says_nothing() -> None:
     reader = AcctReader(clock=T244, rows=[shown(bare)])
     out, _, _ = invoke(run, ["-n", "-P", "-j", "1", "-o", "jobid,state,submit,reqtres"], reader)
     assert out == "1|PENDING|Unknown|billing=1,cpu=1,node=1\n"
+
+
+# ---- what a comparison with a real Slurm (22.05) over random command lines found -----------------
+
+
+def cells(reader: AcctReader, *argv: str) -> list[str]:
+    out, err, code = invoke(run, ["-n", "-a", *argv], reader)
+    assert (err, code) == ("", 0)
+    return out.splitlines()
+
+
+def fails(reader: AcctReader, *argv: str) -> str:
+    out, err, code = invoke(run, argv, reader)
+    assert (out, code) == ("", 1)
+    return err
+
+
+def test_numbers_and_durations_are_never_cut_and_times_merely_end() -> None:
+    reader = reader_035()
+    form = "-Xo" + ",".join(f"{name}%3" for name in ("elapsed", "priority", "start", "state"))
+    assert cells(reader, "-j", "244", form) == ["00:00:00 1869 202 FA+ "]
+    # Between delimiters, too.
+    assert cells(reader, "-P", "-j", "244", "-Xo", "start%10,state%1") == ["2026-11-29|FAILED"]
+
+
+def test_a_field_that_comes_twice_has_its_last_width() -> None:
+    reader = reader_035()
+    out = cells(reader, "-X", "-j", "244", "-o", "jobid,state,jobid%5")
+    assert out == ["  244     FAILED   244 "]
+    out = cells(reader, "-X", "-j", "244", "-o", "jobid%-5,state,jobid")
+    assert out == ["244       FAILED 244   "]
+
+
+@pytest.mark.parametrize("name", ["a", "AL", "all"])
+def test_any_beginning_of_all_is_all(name: str) -> None:
+    out, _, _ = invoke(run, ["-P", "-X", "-j", "244", "-o", name], reader_035())
+    assert out.startswith("Account|AdminComment|AllocCPUS|")
+
+
+def test_dbindex_is_the_number_of_the_sluid() -> None:
+    """Both as they stand in transcript 035."""
+    out = cells(reader_035(), "-P", "-X", "-j", "244", "-o", "sluid,dbindex")
+    assert out == ["s0Z9M8KSC6YA00|1127738970372777984"]
+
+
+def test_steps_tell_the_association_and_jobs_the_number_of_their_qos() -> None:
+    reader = reader_035()
+    job = next(one for one in reader.rows if one.job_id == 244)
+    job.assoc_id = 5
+    reader.policy_records = [Qos(1, "normal"), Qos(3, "high")]
+    out = cells(reader, "-P", "-j", "244", "-o", "jobid,associd,qosraw")
+    assert out == ["244|5|1", "244.batch|5|", "244.0|5|", "244.1|5|"]
+    assert cells(reader, "-P", "-X", "-x", "5", "-o", "jobid") == ["244"]
+    assert cells(reader, "-P", "-X", "-x", "6,abc", "-o", "jobid") == []
+
+
+def test_refusals_in_slurms_words() -> None:
+    reader = reader_035()
+    reader.policy_records = [Qos(1, "normal"), Qos(2, "low")]
+    assert fails(reader, "-q", "low,nosuch") == (
+        "sacct: error: You gave a bad qos 'nosuch'. Valid QOS's are normal,low\n"
+        "sacct: fatal: problem processing qos list\n"
+    )
+    for word in ("CG", "cf", "STOPPED"):
+        assert fails(reader, "-s", word) == (
+            f"sacct: fatal: job state {word} is not supported / accounted\n"
+        )
+    assert fails(reader, "-k", "0") == "sacct: fatal: Invalid time limit specification\n"
+    assert fails(reader, "-c") == "Slurm job completion is disabled\n"
+    assert fails(reader, "-f", "x") == "x is not a valid file\n"
+    assert fails(reader, "--whole-hetjob=foo") == (
+        'sacct: error: Invalid --whole-hetjob value "foo". Valid values: [yes|no].\n'
+    )
+    # Without -S, states are those of this moment.
+    assert "requested is after end time" in fails(reader, "-s", "F", "-E", "2026-01-01")
+
+
+def test_the_end_of_the_window_is_not_in_it() -> None:
+    """Submitted and eligible at 13:54:38; started and ended two seconds later."""
+    reader = AcctReader(clock=T244 + 60, rows=[shown(ended(1, "a", JobState.FAILED, 256))])
+    for end, found in (("13:54:38", []), ("13:54:39", ["1"])):
+        assert window(reader, "-S", "13:00", "-E", f"2026-11-29T{end}") == found
+        assert window(reader, "-j", "1", "-E", f"2026-11-29T{end}") == found
+        assert window(reader, "-S", "13:00", "-s", "PD", "-E", f"2026-11-29T{end}") == found
+    # Of states without -E one second counts.
+    for start, found in (("13:54:38", []), ("13:54:39", ["1"]), ("13:54:40", ["1"])):
+        assert window(reader, "-s", "F", "-S", start) == found
+    assert window(reader, "-s", "F", "-S", "13:54:41") == []
+
+
+def test_only_steps_of_the_window_are_shown() -> None:
+    job = shown(ended(1, "a", JobState.COMPLETED, end_time=T244 + 10))
+    job.steps = [
+        AcctStep("batch", "batch", "COMPLETED", start=T244 + 2, end=T244 + 10),
+        AcctStep("0", "a", "COMPLETED", start=T244 + 3, end=T244 + 4),
+        AcctStep("1", "b", "COMPLETED", start=T244 + 8, end=T244 + 9),
+    ]
+    reader = AcctReader(clock=T244 + 60, rows=[job])
+
+    def steps(*argv: str) -> list[str]:
+        return cells(reader, "-P", "-o", "jobid", *argv)
+
+    assert steps() == ["1", "1.batch", "1.0", "1.1"]
+    assert steps("-S", "13:54:43") == ["1", "1.batch", "1.1"]
+    assert steps("-E", "13:54:45") == ["1", "1.batch", "1.0"]
+
+
+def test_limits_are_compared_in_whole_minutes() -> None:
+    reader = AcctReader(clock=T244 + 60, rows=[shown(ended(1, "a", JobState.FAILED))])
+    reader.rows[0].time_limit = 60
+    assert window(reader, "-k", "00:30") == ["1"]
+    assert window(reader, "-k", "2") == []
+
+
+def test_nodes_and_cpus_are_those_it_ran_on() -> None:
+    reader = AcctReader(clock=T244 + 60, rows=[shown(never_ran(1, "a", JobState.PENDING))])
+    assert window(reader) == ["1"]
+    assert window(reader, "-i", "1") == []
+    assert window(reader, "-I", "1") == []
+
+
+def test_whole_hetjob() -> None:
+    rows = [shown(ended(7 + n, "h", JobState.FAILED)) for n in range(2)]
+    for n, one in enumerate(rows):
+        one.het_job_id = one.group_id = 7
+        one.het_offset = one.sub_id = n
+    reader = AcctReader(clock=T244 + 60, rows=rows)
+
+    def ids(*argv: str) -> list[str]:
+        return cells(reader, "-X", "-P", "-o", "jobid", *argv)
+
+    assert ids("-j", "8") == ids("-j", "8", "--whole-hetjob=no") == ["7+1"]
+    assert ids("-j", "8", "--whole-hetjob") == ids("-j", "7+1", "--whole-hetjob=yes")
+    assert ids("-j", "8", "--whole-hetjob") == ids("-j", "7") == ["7+0", "7+1"]
+    assert ids("-j", "7", "--whole-hetjob=no") == ["7+0"]
