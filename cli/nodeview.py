@@ -8,6 +8,7 @@ import msgspec
 
 from gsched import gpushare
 from gsched.config import Config, NodeConfig
+from gsched.hostlist import expand
 from gsched.model.node import Node, NodeUse
 from gsched.model.reservation import Reservation
 from gsched.model.states import NodeFlag
@@ -15,6 +16,8 @@ from gsched_cli.jobview import cpu_id_text
 from gsched_cli.text import megabytes
 
 _BUSY = frozenset({"ALLOCATED", "MIXED"})
+#: with room left that a plan can keep
+_PLANNABLE = frozenset({"IDLE", "MIXED"})
 _COMPACT = {
     "UNKNOWN": "unk",
     "DOWN": "down",
@@ -30,6 +33,7 @@ _COMPACT = {
     "ALLOCATED+": "alloc+",
     "MAINT": "maint",
     "RESERVED": "resv",
+    "PLANNED": "plnd",
 }
 #: Slurm's numbers, which decide the order of states in `sinfo`
 _BASE_RANK = {"UNKNOWN": 0, "DOWN": 1, "IDLE": 2, "ALLOCATED": 3, "MIXED": 5, "FUTURE": 6}
@@ -40,6 +44,7 @@ _FLAG_RANK = {
     "NOT_RESPONDING": 0x800,
     "FAIL": 0x2000,
     "MAINTENANCE": 0x8000,
+    "PLANNED": 0x400000,
 }
 
 
@@ -56,7 +61,7 @@ def _as_changed(conf: NodeConfig, node: Node) -> NodeConfig:
 class NodeView:
     """A node as users see it."""
 
-    __slots__ = ("base", "conf", "flags", "node", "parts", "reservation", "use")
+    __slots__ = ("base", "conf", "flags", "node", "parts", "planned", "reservation", "use")
 
     def __init__(
         self,
@@ -65,6 +70,8 @@ class NodeView:
         use: NodeUse | None,
         parts: list[gpushare.Parts] | None = None,
         kept: Reservation | None = None,
+        *,
+        planned: bool = False,
     ) -> None:
         self.node = node if node is not None else Node(conf.name)
         #: its line, and what an administrator said since
@@ -74,6 +81,8 @@ class NodeView:
         self.parts = parts
         #: the advance reservation that has all of it now
         self.reservation = kept
+        #: something of it is kept for a waiting job
+        self.planned = planned
         #: base state in Slurm's capitals
         self.base = self._base()
         #: what is said beside it, in the order Slurm lists it
@@ -107,6 +116,8 @@ class NodeView:
             found.append("RESERVED")
         if flags & (NodeFlag.NOT_RESPONDING | NodeFlag.UNKNOWN) and self.base != "FUTURE":
             found.append("NOT_RESPONDING")
+        if self.planned and self.base in _PLANNABLE:
+            found.append("PLANNED")
         return tuple(found)
 
     @property
@@ -132,13 +143,15 @@ class NodeView:
                 return "ALLOCATED+"
         if self.base == "IDLE" and self.reservation is not None:
             return "MAINT" if self.reservation.maintenance else "RESERVED"
-        return self.base
+        return "PLANNED" if self.base == "IDLE" and "PLANNED" in self.flags else self.base
 
     @property
     def _suffix(self) -> str:
         if not self.responding:
             return "*"
-        return "$" if "MAINTENANCE" in self.flags and self._word != "MAINT" else ""
+        if "MAINTENANCE" in self.flags and self._word != "MAINT":
+            return "$"
+        return "-" if "PLANNED" in self.flags and self._word in _BUSY else ""
 
     @property
     def responding(self) -> bool:
@@ -169,7 +182,8 @@ class NodeView:
         base, flags = self.base, self.flags
         busy = base in _BUSY or "COMPLETING" in flags
         answers = {
-            "ALLOC": base == "ALLOCATED",
+            # As in Slurm: whatever has jobs.
+            "ALLOC": base in _BUSY,
             "MIX": base == "MIXED",
             "IDLE": base == "IDLE",
             "DOWN": base == "DOWN",
@@ -184,6 +198,7 @@ class NodeView:
             "NO_RESPOND": not self.responding,
             "RESV": "RESERVED" in flags,
             "MAINT": "MAINTENANCE" in flags,
+            "PLND": "PLANNED" in flags,
         }
         return answers.get(word, False)
 
@@ -336,16 +351,19 @@ def node_views(
     use: list[NodeUse],
     future: bool = False,
     kept: Mapping[str, Reservation] | None = None,
+    planned: str = "",
 ) -> list[NodeView]:
     """The configured nodes in the order of the file; nodes for later only with `future`. kept: see
-    held_nodes()."""
+    held_nodes(); planned: as in NodeRows."""
+    keeps = set(expand(planned)) if planned else ()
     records = {node.name: node for node in nodes}
     used = {item.name: item for item in use}
     views = []
     for name, conf in config.nodes.items():
         node = records.get(name)
         parts = gpushare.parts(config, name, node.gpus if node is not None else ())
-        views.append(NodeView(conf, node, used.get(name), parts, (kept or {}).get(name)))
+        held = (kept or {}).get(name)
+        views.append(NodeView(conf, node, used.get(name), parts, held, planned=name in keeps))
     return [view for view in views if future or view.base != "FUTURE"]
 
 

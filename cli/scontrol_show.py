@@ -325,7 +325,7 @@ def chosen_nodes(
     rows = asking(lambda: reader.nodes(NodeQuery()), "slurm_load_node error:")
     named = what is not None
     kept = held_nodes(rows.reservations, reader.now())
-    shown = node_views(config, rows.nodes, rows.use, future or named, kept)
+    shown = node_views(config, rows.nodes, rows.use, future or named, kept, rows.planned)
     views = {view.name: view for view in shown}
     names: Iterable[str] = views
     if what is not None:

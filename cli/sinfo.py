@@ -90,8 +90,7 @@ def _report(
         out.write(text if found else "No reservations in the system\n")
         return
     config = cluster_config(reader, NAME)
-    kept = held_nodes(rows_of.reservations, now)
-    nodes = node_views(config, rows_of.nodes, rows_of.use, wanted.future, kept)
+    nodes = _nodes(config, rows_of, wanted, now)
     table = node_table(env, now, config)
     layout = _layout(wanted, table, config, nodes)
     for name in layout.bad:
@@ -119,6 +118,11 @@ def _report(
     out.writelines(map(layout.row, rows))
 
 
+def _nodes(config: Config, rows: NodeRows, wanted: Wanted, now: float) -> list[NodeView]:
+    kept = held_nodes(rows.reservations, now)
+    return node_views(config, rows.nodes, rows.use, wanted.future, kept, rows.planned)
+
+
 def _dump(wanted: Wanted, rows_of: NodeRows, asked: Asked, now: float) -> str:
     """The rows as JSON or YAML, or the reservations."""
     from gsched_cli.dump_node import reservation_shape, row_key, row_shape
@@ -128,8 +132,7 @@ def _dump(wanted: Wanted, rows_of: NodeRows, asked: Asked, now: float) -> str:
         found = sorted(rows_of.reservations, key=lambda each: (each.created, each.name))
         shown = asked.records(reservation_shape(config, now), found)
         return asked.document(reservations=shown)
-    kept = held_nodes(rows_of.reservations, now)
-    nodes = node_views(config, rows_of.nodes, rows_of.use, wanted.future, kept)
+    nodes = _nodes(config, rows_of, wanted, now)
     rows = _rows(wanted, config, nodes, True, row_key)
     return asked.document(sinfo=asked.records(row_shape(config), rows))
 

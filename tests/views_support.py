@@ -69,6 +69,7 @@ class FakeReader:
     report_rows: dict[str, ReportRows] = field(default_factory=dict)
     reports: list[ReportQuery] = field(default_factory=list)
     used: dict[str, Used] = field(default_factory=dict)
+    planned: str = ""
 
     def jobs(self, query: JobQuery) -> JobRows:
         found = [
@@ -81,7 +82,7 @@ class FakeReader:
         return JobRows(1, found, self.verdicts)
 
     def nodes(self, query: NodeQuery) -> NodeRows:
-        return NodeRows(1, self.node_list, self.use)
+        return NodeRows(1, self.node_list, self.use, planned=self.planned)
 
     def steps(self, query: StepQuery) -> StepRows:
         jobs = [

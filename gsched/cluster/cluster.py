@@ -316,6 +316,7 @@ class Cluster:
         return Plan(
             starts=starts,
             verdicts=verdicts,
+            planned=self._verdicts.planned(now),
             words=words,
             wake_at=self._queue.next_wake(),
             complete=not decided.more and not len(self._verdicts),

@@ -68,6 +68,8 @@ VERDICTS_PER_PASS = 4000
 DEARER = 4
 #: verdicts told per pass where a word says all
 ALIKE_PER_PASS = 50_000
+#: reservations that are not looked through in every pass
+LONG_PLAN = 500
 #: codes that say all that there is to be said: nearly every verdict of a long queue is one of them
 _PLAIN = {code: _WORDS[code] for code in (_core.PRIORITY, _core.BEHIND)}
 
@@ -110,6 +112,9 @@ class Verdicts:
         self._changed: dict[int, int] = {}
         #: reservations by row
         self._kept: dict[int, _core.Reservation] = {}
+        #: what they keep is another than was told, and from when on it is looked at again
+        self._moved = True
+        self._look_at = 0
         #: rows that were told that nodes are expected back
         self._settling: set[int] = set()
         #: jobs that were told that a node which they name is away: their row and verdict code
@@ -169,7 +174,8 @@ class Verdicts:
         """A job has left the queue."""
         for key in keys:
             self._changed.pop(key, None)
-            self._kept.pop(key, None)
+            if self._kept.pop(key, None) is not None:
+                self._moved = True
         self._away_said.pop(job_id, None)
 
     def usable_changed(self, name: str) -> None:
@@ -183,14 +189,28 @@ class Verdicts:
         found = {one.key: one for one in made if one.key in self._queue.row}
         for key, one in found.items():
             if not _same(self._kept.get(key), one):
+                self._moved = True
                 self._changed.setdefault(key, self._core.verdict(key))
         if not whole:
             self._kept.update(found)
             return
         for key in self._kept.keys() - found.keys():
+            self._moved = True
             if key in self._queue.row:
                 self._changed.setdefault(key, self._core.verdict(key))
         self._kept = found
+
+    def planned(self, now: int) -> str | None:
+        """Host list of the nodes of which something is kept for waiting jobs; None: as it was told
+        last, or not looked at yet. Cost: all that is kept, for a long plan every two seconds."""
+        if not self._moved or now < self._look_at:
+            return None
+        self._moved = False
+        if len(self._kept) > LONG_PLAN:
+            self._look_at = now + 2
+        kept = [one.placement.nodes for one in self._kept.values() if one.at >= 0]
+        names = self._nodes.names
+        return compress([names[i] for i in sorted({share[0] for nodes in kept for share in nodes})])
 
     def tell(self, now: int) -> list[Verdict]:
         """Those that changed, and are not told by a word. Cost: ~0.5 us each."""

@@ -15,7 +15,7 @@ from gsched.errors import message
 from gsched.frontend.accounting import Live, gather
 from gsched.frontend.changes import Changes, only
 from gsched.frontend.names import Names
-from gsched.model import Job, JobState, PolicyRecord, StartEstimates
+from gsched.model import Job, JobState, PlannedNodes, PolicyRecord, StartEstimates
 from gsched.policy import privacy
 from gsched.store import (
     Snapshot,
@@ -89,6 +89,7 @@ class _NodeRows(msgspec.Struct, array_like=True, tag="NodeRows", gc=False):
     nodes: list[msgspec.Raw]
     use: list[msgspec.Raw]
     reservations: list[msgspec.Raw]
+    planned: str = ""
 
 
 class _StepRows(msgspec.Struct, array_like=True, tag="StepRows", gc=False):
@@ -117,6 +118,7 @@ _job = msgspec.msgpack.Decoder(Job)
 _meta = msgspec.msgpack.Decoder(_MetaHead)
 _status = msgspec.msgpack.Decoder(Status)
 _estimates = msgspec.msgpack.Decoder(StartEstimates)
+_planned = msgspec.msgpack.Decoder(PlannedNodes)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -402,7 +404,9 @@ class Reads:
         try:
             with self._view.snapshot() as view:
                 use = [msgspec.Raw(value) for _, value in view.scan("use")]
-                return _encoder.encode(_NodeRows(version, nodes, use, kept))
+                packed = view.get("plan", b"nodes")
+                planned = "" if packed is None else _planned.decode(packed).names
+                return _encoder.encode(_NodeRows(version, nodes, use, kept, planned))
         except StoreError:
             return _encoder.encode(_NodeRows(version, nodes, [], kept))
 

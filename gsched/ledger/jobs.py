@@ -35,6 +35,7 @@ from gsched.model import (
     Phase,
     Placement,
     Plan,
+    PlannedNodes,
     Usage,
     transitions,
 )
@@ -103,6 +104,8 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
             led.cluster.unqueue(job.id)
     for one in plan.preemptions:
         preempt.begin(led, one, now, out)
+    if plan.planned is not None:
+        out.view["plan", b"nodes"] = PlannedNodes(plan.planned)
     for verdict in plan.verdicts:
         out.view["verdict", job_key(verdict.job_id)] = verdict
     if plan.wake_at:

@@ -9,6 +9,7 @@ from gsched.model.node import (
     Node,
     NodeUse,
     PartitionChange,
+    PlannedNodes,
     StartEstimates,
     Verdict,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Phase",
     "Placement",
     "Plan",
+    "PlannedNodes",
     "PolicyChange",
     "PolicyRecord",
     "Preemption",

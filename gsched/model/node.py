@@ -108,6 +108,13 @@ class StartEstimates(msgspec.Struct, array_like=True, gc=False):
         return found
 
 
+class PlannedNodes(msgspec.Struct, array_like=True, gc=False):
+    """The nodes of which the plan keeps something for waiting jobs: lives in the view."""
+
+    #: host list
+    names: str = ""
+
+
 class FairShares(msgspec.Struct, array_like=True, gc=False):
     """With what priorities were last recalculated: lives in the view."""
 

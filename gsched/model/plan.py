@@ -41,6 +41,9 @@ class Plan(msgspec.Struct):
     #: running jobs that are guaranteed in the units of another account from now on; "" in none
     pools: dict[int, str] = {}
 
+    #: host list of the nodes of which the plan keeps something for waiting jobs; None: as before
+    planned: str | None = None
+
     def reasons(self) -> dict[int, str]:
         """Job id -> reason, of all verdicts. Cost: verdicts."""
         found = {verdict.job_id: verdict.reason for verdict in self.verdicts}

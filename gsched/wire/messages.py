@@ -614,6 +614,8 @@ class NodeRows(_Msg):
     nodes: list[Node]
     use: list[NodeUse]
     reservations: list[Reservation] = []
+    #: host list of the nodes of which something is planned for waiting jobs
+    planned: str = ""
 
 
 class StepRows(_Msg):

@@ -7,7 +7,7 @@ from array import array
 from gsched.config import parse_config
 from gsched.ledger import Outcome, Start
 from gsched.ledger.commands import Configure
-from gsched.model import Job, Phase, Shape, StartEstimates, Verdict
+from gsched.model import Job, Phase, PlannedNodes, Shape, StartEstimates, Verdict
 from gsched.scheduling import Planner, options_of, run_pass
 from gsched.wire.messages import CancelJobs, UpdateNode
 from tests.unit.ledger_support import CONF, Bench, at
@@ -54,6 +54,21 @@ class Planned(Bench):
         for job in jobs:
             self.report(job.alloc[0].node, at(job, Phase.RUNNING))
         return jobs
+
+
+def test_the_nodes_of_the_plan_are_told() -> None:
+    b = Planned()
+    b.fill()
+    key = "plan", b"nodes"
+    assert b.view[key] == PlannedNodes("")
+    first = b.job(shape=WHOLE, time_limit=600)
+    b.run()
+    assert b.view[key] == PlannedNodes("node1")
+    b.plan()
+    assert b.view[key] == PlannedNodes("node1")
+    b.write(CancelJobs([str(first.id)]))
+    b.run()
+    assert b.view[key] == PlannedNodes("")
 
 
 def test_squeue_start_is_told_of_every_planned_job() -> None:

@@ -113,6 +113,28 @@ def test_states_can_be_demanded_together() -> None:
     assert ask("-h", "-N", "-t", "down&drain", "-o", "%N", reader=reader)[0] == ""
 
 
+def test_nodes_that_a_plan_keeps_something_of() -> None:
+    """As in the transcript 027: a node in part in use, an idle one; drained and full ones are shown
+    as what they are. That -t idle and -t alloc go by the state below is 22.05's answer."""
+    reader = peer_cluster()
+    reader.use = [NodeUse("node1", 2, 0, 0b1, 1)]
+    reader.planned = "node[1-4]"
+
+    def shown(*argv: str) -> str:
+        return ask("-h", "-N", "-p", "gpu", *argv, reader=reader)[0].replace("\n", ";")
+
+    states = "node1 mix- mixed-;node2 plnd planned;node3 drain drained;node4 down down;"
+    assert shown("-o", "%N %t %T") == states
+    assert shown("-t", "planned", "-o", "%N") == shown("-t", "plnd", "-o", "%N")
+    assert shown("-t", "planned", "-o", "%N") == "node1;node2;node3;"
+    assert shown("-t", "idle", "-o", "%N") == "node2;node3;"
+    assert shown("-t", "alloc", "-o", "%N") == shown("-t", "mixed", "-o", "%N") == "node1;"
+    complete = "mixed+planned;idle+planned;idle+drain+planned;down;"
+    assert shown("-O", "statecomplete:.0").replace(" ", "") == complete
+    reader.use = [NodeUse("node1", 16, 0, 0b1, 1)]
+    assert shown("-n", "node1", "-o", "%t %T") == "alloc allocated;"
+
+
 def test_hidden_partitions_are_shown_on_request() -> None:
     reader = peer_cluster()
     text = PEER_CONF.replace("PartitionName=debug", "PartitionName=debug Hidden=YES")
