@@ -175,6 +175,18 @@ class Side:
             for number, counts in tasks.items()
         }
 
+    def causes(self) -> dict[str, set[str]]:
+        """Of gsched: job id -> all limits that hold a job. Slurm tells one."""
+        if not self.ids or not (self.bin / "gsched").exists():
+            return {}
+        waiting = [one for one, state in self.states().items() if "PENDING" in str(state)]
+        found: dict[str, set[str]] = {}
+        for number in set(self.ids) & set(waiting):
+            ran = self.run("root", "gsched", "why", "--json", number)
+            words = re.findall(r'"detail": ?"(\w+)"', ran.stdout)
+            found[number] = set(words)
+        return found
+
     def made_way(self, before: dict[str, Outcome]) -> int:
         """How many of the jobs that ran do not run any more."""
         now = self.states()
@@ -250,7 +262,17 @@ def _together(counts: Counter[Outcome]) -> Outcome:
     return Outcome(state="ARRAY", reason=", ".join(parts))
 
 
-def outcomes(side: Side, made: Draw) -> tuple[list[str], list[Outcome]]:
+@dataclass
+class Seen:
+    """One side: what sacctmgr said to each command, what became of each job, and of those that
+    wait all limits that hold them, where it tells them."""
+
+    said: list[str]
+    found: list[Outcome]
+    holds: list[set[str]]
+
+
+def outcomes(side: Side, made: Draw) -> Seen:
     """What sacctmgr said to each command, and what became of each job. Where some came late: how
     many jobs have made way, and what became of those."""
     said = [side.manage(words) for words in made.setup]
@@ -262,12 +284,15 @@ def outcomes(side: Side, made: Draw) -> tuple[list[str], list[Outcome]]:
     states = side.settled()
     gone = Outcome(state="GONE")
     found = [one if isinstance(one, Outcome) else states.get(one, gone) for one in taken]
+    causes = side.causes()
+    holds = [causes.get(one, set()) if isinstance(one, str) else set() for one in taken]
     if made.late:
         late = [side.submit(job) for job in made.late]
         after = side.settled(QUIET_S)
         found.append(Outcome(state="MADEWAY", reason=str(side.made_way(states))))
         found += [one if isinstance(one, Outcome) else after.get(one, gone) for one in late]
-    return said, found
+        holds += [set() for _ in range(len(late) + 1)]
+    return Seen(said, found, holds)
 
 
 def both(what: Callable[[Side], T], slurm: Side, gsched: Side) -> tuple[T, T]:
@@ -312,14 +337,14 @@ def compare_once(
 ) -> Found:
     """Compares one draw."""
     try:
-        (said, theirs), (ours_said, ours) = both(lambda side: outcomes(side, made), slurm, gsched)
+        theirs, ours = both(lambda side: outcomes(side, made), slurm, gsched)
     finally:
         both(lambda side: side.clear(made), slurm, gsched)
     counts: Counter[str] = Counter()
     apart = set()
     lines = []
     commands = [*made.setup, *((f"partition {n} QOS={qos}",) for n, qos in made.partitions.items())]
-    for words, slurm_said, we_said in zip(commands, said, ours_said, strict=True):
+    for words, slurm_said, we_said in zip(commands, theirs.said, ours.said, strict=True):
         if bool(slurm_said) != bool(we_said):
             counts["setup"] += 1
             lines.append(
@@ -328,8 +353,9 @@ def compare_once(
     jobs = list(made.jobs)
     if made.late:
         jobs += [Submission("how many", ("made", "way")), *made.late]
-    for number, (job, left, right) in enumerate(zip(jobs, theirs, ours, strict=True)):
-        verdict = judge(job, left, right, known)
+    each = zip(jobs, theirs.found, ours.found, ours.holds, strict=True)
+    for number, (job, left, right, holds) in enumerate(each):
+        verdict = judge(job, left, right, holds, known)
         counts[verdict] += 1
         if verdict == "known" and number < len(made.jobs) and stands(left) != stands(right):
             apart.add(number)
@@ -344,7 +370,7 @@ def compare_once(
     lines += [f"    sacctmgr -i {shlex.join(command)}" for command in made.setup]
     for name, qos in made.partitions.items():
         lines.append(f"    scontrol update PartitionName={name} QOS={qos}")
-    for number, (job, one) in enumerate(zip(jobs, theirs, strict=True)):
+    for number, (job, one) in enumerate(zip(jobs, theirs.found, strict=True)):
         words = (*job.options, "--wrap", WORK)
         lines.append(f"    {number}: {job.user}: sbatch {shlex.join(words)}  # {one}")
     return Found(counts, apart, "\n".join(lines))
@@ -357,10 +383,16 @@ def stands(one: Outcome) -> str:
     return "RUNNING" if "RUNNING" in f"{one.state} {one.reason}" else "waiting"
 
 
-def judge(job: Submission, left: Outcome, right: Outcome, known: list[Known]) -> str:
-    """equal, known or different."""
+def judge(
+    job: Submission, left: Outcome, right: Outcome, holds: set[str], known: list[Known]
+) -> str:
+    """equal, known or different. Of several limits that hold a job (`holds`: in gsched's eyes) one
+    is told: "another"."""
     if left == right:
         return "equal"
+    words = [re.fullmatch(r"(?:ARRAY \d+x )?PENDING (\w+)", str(one)) for one in (left, right)]
+    if all(words) and words[0] is not None and words[0][1] in holds:
+        return "another"
     for one in known:
         if not one.job.search(" ".join(job.options)):
             continue
@@ -463,9 +495,10 @@ def main() -> int:
                 counts = compare_seed(seed, slurm, gsched, known, options.all)
                 total += counts
                 print(f"seed {seed}: {dict(counts)}", flush=True)
-        jobs = total["equal"] + total["known"] + total["different"]
+        jobs = sum(total[one] for one in ("equal", "another", "known", "different"))
         print(
-            f"{len(options.seeds)} seeds, {jobs} jobs: {total['equal']} equal, "
+            f"{len(options.seeds)} seeds, {jobs} jobs: {total['equal']} equal, {total['another']} "
+            f"wait for another of the limits that hold them, "
             f"{total['known']} known, {total['different']} different; "
             f"{total['setup']} commands of sacctmgr different"
         )

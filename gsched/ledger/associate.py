@@ -54,6 +54,12 @@ def charge(
     return charged, assoc.id if assoc is not None else 0
 
 
+def qos_of(led: Ledger, spec: JobSpec, user: str, names: Sequence[str]) -> str:
+    """The QOS that a request would have, allowed or not. Cost: as charge."""
+    account = _account(led, spec.account) or led.book.default_account(user)
+    return _qos(led, spec.qos, _find(led, account, user, names)[0], True)[0]
+
+
 def set_account(led: Ledger, job: Job, value: str) -> str:
     """Charges a waiting job to another account; its QOS stays, allowed there or not, as in Slurm.
     Returns Slurm's code, "" when it is done."""
@@ -161,6 +167,7 @@ __all__ = [
     "charge",
     "default_qos",
     "is_operator",
+    "qos_of",
     "set_account",
     "set_partitions",
     "set_qos",

@@ -26,9 +26,12 @@ from gsched.taskset import TaskSet
 from gsched.wire.messages import Call, Refused
 
 if TYPE_CHECKING:
+    from gsched.config import Config
     from gsched.ledger.ledger import Ledger
 
 CODE = "ESLURM_ACCOUNTING_POLICY"
+#: what EnforcePartLimits says of a fair share that is too low
+SHARE_CODE = "ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE"
 
 #: where a job stands: association, QOS, partition, user, account
 Place = tuple[int, str, str, str, str]
@@ -66,6 +69,8 @@ class Keeper:
         #: associations or QOS have
         self.outdated = False
         self._known: dict[Place, Limits] = {}
+        #: the configuration without the limits of partitions that flags of a QOS lift
+        self._lifted: dict[frozenset[str], Config] = {}
         #: what the largest node of a partition has
         self._most: dict[str, tuple[int, int]] = {}
         #: whether there are limits on minutes used at all, and when jobs are looked at for them
@@ -257,10 +262,35 @@ class Keeper:
         return rules.word(what, scope[0], name)
 
     def free_of(self, job: Job) -> frozenset[str]:
-        qos = self._led.book.qos.get(job.spec.qos)
+        return self._lifting(job.spec.qos)
+
+    def _lifting(self, name: str) -> frozenset[str]:
+        qos = self._led.book.qos.get(name)
         if qos is None or not qos.flags:
             return _BOUND
         return _LIFTING.intersection(qos.flags)
+
+    def config_for(self, qos: str) -> Config:
+        """The configuration as it is for jobs of a QOS: without the limits of partitions that this
+        lifts. Cost: constant, but partitions the first time."""
+        flags = self._lifting(qos)
+        if not flags:
+            return self._led.config
+        found = self._lifted.get(flags)
+        if found is None:
+            none = {
+                "max_time": "PartitionTimeLimit" in flags,
+                "max_nodes": "PartitionMaxNodes" in flags,
+                "min_nodes": "PartitionMinNodes" in flags,
+            }
+            change = {field: 0 for field, lifted in none.items() if lifted}
+            partitions = {
+                name: msgspec.structs.replace(part, **change)
+                for name, part in self._led.config.partitions.items()
+            }
+            found = msgspec.structs.replace(self._led.config, partitions=partitions)
+            self._lifted[flags] = found
+        return found
 
     def used(self, pool: Pool, now: int) -> tuple[int, Mapping[str, int] | None]:
         """How much of a pool is in use (seconds where it is minutes that are limited)."""
@@ -284,6 +314,11 @@ class Keeper:
         if name == "node":
             return len(one.nodes), one.nodes
         return one.tres[name], None
+
+    def too_low(self, limits: Limits) -> bool:
+        """Whether a fair share is below a UsageThreshold that holds."""
+        pools = [limit.pool for limit in limits.rules if limit.pool[1] == "threshold"]
+        return any(self._short(scope) for scope, _, _ in pools)
 
     def _short(self, scope: Scope) -> int:
         """By how much a fair share is below the UsageThreshold of a QOS, in parts of SHARE."""
@@ -432,6 +467,7 @@ class Keeper:
         self.outdated = True
         self._known.clear()
         self._most.clear()
+        self._lifted.clear()
         self.touched.update(self._led.jobs)
 
     def wrong(self) -> str:
@@ -467,6 +503,8 @@ def refusal(led: Ledger, call: Call, made: Iterable[Job], tasks: int) -> Refused
         for scope in limits.scopes:
             new[scope] = new.get(scope, 0) + tasks
         asked = keeper.asked(job, job.partition) if limits.deny else {}
+        if led.config.enforce_part_limits != "NO" and keeper.too_low(limits):
+            return Refused(call.request_id, message(SHARE_CODE), SHARE_CODE)
         for limit in rules.at_submission(limits):
             scope, what, _ = limit.pool
             if what in ("submit", "maxsubmit"):

@@ -134,7 +134,12 @@ def _component(
 ) -> Job | Refused:
     """The record of a job, or of one component; nothing is changed yet."""
     admin = led.is_admin(call.uid)
-    spec, problem = _possible(led.config, spec, write)
+    config = led.config
+    if config.enforce_part_limits != "NO":
+        asked = spec.partitions or ((config.default_partition,) if config.default_partition else ())
+        user = write.user or str(call.uid)
+        config = led.limits.config_for(associate.qos_of(led, spec, user, asked))
+    spec, problem = _possible(config, spec, write)
     if problem is not None:
         return Refused(call.request_id, problem.message, problem.code, notes=list(problem.notes))
     default = led.config.default_partition

@@ -123,7 +123,7 @@ def _judge(edit: Edit) -> None:
     names = tuple(led.config.partitions)
     if led.config.enforce_part_limits == "NO":
         spec = msgspec.structs.replace(spec, partitions=names)
-    problem = admission.validate(spec, led.config)
+    problem = admission.validate(spec, led.limits.config_for(spec.qos))
     if problem is not None:
         raise BadValue(problem.message)
     if led.cluster.never(spec.shape, names) is not None:

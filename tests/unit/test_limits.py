@@ -593,11 +593,11 @@ def test_what_is_loaded_counts() -> None:
     assert not again.limits.wrong()
 
 
-def fair_quarter() -> Bench:
+def fair_quarter(more: str = "") -> Bench:
     """Of four users the only one who has used anything, ana, is the last: 1/4."""
     conf = CONF.replace("PriorityType=priority/basic", "PriorityType=priority/multifactor")
     conf = conf.replace("SlurmdTimeout=60", "SlurmdTimeout=600")
-    made = bench(conf=conf + "PriorityCalcPeriod=1\nPriorityDecayHalfLife=0\n")
+    made = bench(conf=f"{conf}PriorityCalcPeriod=1\nPriorityDecayHalfLife=0\n{more}")
     used(made, 1000.0)
     return made
 
@@ -709,3 +709,63 @@ def test_more_nodes_than_a_group_may_have_are_told_before_what_comes_later() -> 
     assert (lack.limit.word, lack.want, lack.have, lack.never) == (
         *("QOSMaxNodePerUserLimit", 2, 0, True),
     )
+
+
+ENFORCED = "EnforcePartLimits=ALL\nPartitionName=tiny Nodes=ALL MaxNodes=1 MaxTime=30 State=UP\n"
+ENFORCED += "PartitionName=big Nodes=ALL MinNodes=2 MaxTime=30 State=UP\n"
+
+
+@pytest.mark.parametrize(
+    ("flag", "partition", "asked", "refused"),
+    [
+        (
+            *("PartitionTimeLimit", "debug", {"time_limit": 3600}),
+            "Requested time limit is invalid (missing or exceeds some limit)",
+        ),
+        (
+            *("PartitionMaxNodes", "tiny", {"min_nodes": 2, "nodes_set": True, "max_nodes": 2}),
+            "Node count specification invalid",
+        ),
+        (
+            *("PartitionMinNodes", "big", {"nodes_set": True, "max_nodes": 1}),
+            "Node count specification invalid",
+        ),
+    ],
+)
+def test_enforced_limits_of_partitions_that_a_qos_lifts(
+    flag: str, partition: str, asked: dict[str, Any], refused: str
+) -> None:
+    """Recorded: with EnforcePartLimits=ALL jobs are refused, but for those of such a QOS."""
+    made = bench(conf=CONF + ENFORCED)
+    qos(made, "gold", flags=(flag,))
+    shape = dict(asked)
+    limit = shape.pop("time_limit", 300)
+
+    def ask(name: str) -> Reply:
+        spec = JobSpec(shape=Shape(**shape), partitions=(partition,), time_limit=limit, qos=name)
+        return made.write(SubmitJob(spec, b"#!/bin/sh\n", b"", "ana", "users"), 1001)
+
+    said = ask("")
+    assert isinstance(said, Refused)
+    assert said.message == refused
+    assert run(made, ask("gold")) == ["R"]
+    # The same by scontrol update.
+    if "time_limit" in asked:
+        spec = JobSpec(shape=Shape(), partitions=(partition,), time_limit=60, hold=True)
+        for name, wanted in (("", [refused]), ("gold", [])):
+            one = msgspec.structs.replace(spec, qos=name)
+            job = made.write(SubmitJob(one, b"#!/bin/sh\n", b"", "ana", "users"), 1001)
+            assert isinstance(job, Done)
+            reply = made.write(UpdateJob([str(job.value)], "update", {"timelimit": "60"}), 1001)
+            assert [text for _, text in reply.errors] == wanted  # type: ignore[union-attr]
+
+
+def test_enforced_limits_refuse_a_fair_share_that_is_too_low() -> None:
+    """slurm.conf(5): among the limits that EnforcePartLimits considers is the "QOS usage
+    threshold"; the error as recorded."""
+    made = fair_quarter("EnforcePartLimits=ANY\n")
+    qos(made, "gold", flags=LOW_SHARE, usage_thres=0.3)
+    said = submit(made, qos="gold")
+    assert isinstance(said, Refused)
+    assert said.message == "Requested partition configuration not available now"
+    assert run(made, submit(made, "ben", qos="gold")) == ["R"]
