@@ -21,6 +21,7 @@ from slurmd_compat.agent import step_text
 from slurmd_compat.agent.step_share import Shares
 from slurmd_compat.agent.step_spoken import KILL, TERM, Client, Spoken
 from slurmd_compat.agent.step_words import (
+    GONE,
     AttachClient,
     LeadRecord,
     PutLead,
@@ -445,8 +446,8 @@ class Lead(Spoken):
         if stop == "timeout":
             # The job's limit cancels its steps, as in Slurm; their own is another matter.
             return StepState.TIMEOUT if self._outran(now) else StepState.CANCELLED
-        began = self.ends or any(place.started for place in self.places)
-        if stop == "node" or (failed and not stop and began):
+        lost = self.ends or any(place.error == GONE for place in self.places)
+        if stop == "node" or (failed and not stop and lost):
             return StepState.NODE_FAIL
         if stop in ("", "task_failure"):
             if not worst:

@@ -11,6 +11,7 @@ from typing import Protocol
 from gsched.model.step import Step
 from gsched.wire.steps import FollowStep, LaunchStep, Mail, StepShare, TaskEnd
 from slurmd_compat.agent.step_words import (
+    GONE,
     AdoptShare,
     AttachClient,
     CleanShare,
@@ -230,7 +231,7 @@ class Shares:
             self._over(share, item.error or "could not be launched", now)
             return
         else:
-            self._over(share, "the supervisor is gone" if item.lost else "", now)
+            self._over(share, GONE if item.lost else "", now)
             return
         if share.leader and (share.tell_at < 0 or share.tell_at > now + GATHER_MS):
             share.tell_at = now + GATHER_MS

@@ -18,6 +18,9 @@ from gsched.wire.steps import (
 )
 from slurmd_compat.agent.words import Key
 
+#: what is wrong with a share whose supervisor was killed
+GONE = "the supervisor is gone"
+
 
 class StepKey(NamedTuple):
     """A step's share on this node. `job_id` and `attempt` are of what the node holds itself (of a

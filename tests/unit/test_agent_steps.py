@@ -676,6 +676,8 @@ def test_files_that_cannot_be_opened() -> None:
         "srun: error: task 1 launch failed: Slurmd could not connect IO",
     ]
     assert client.codes == [1]
+    world.advance(600)
+    assert world.kept[0].state == StepState.FAILED
 
 
 def test_ends_shortly_after_each_other_are_one_line() -> None:
