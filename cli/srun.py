@@ -364,6 +364,7 @@ def _inside(asked: _Asked, job: int, one: _Run) -> int:
     mover = one.process.mover
     assert mover is not None
     asked.options.jobid = job
+    without_effect(asked.components, NAME, one.streams)
     spec, where = _spec(asked, one, 0)
     variables = _variables(asked, one)
     question = CreateStep(

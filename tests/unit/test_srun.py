@@ -433,6 +433,12 @@ def test_what_slurm_says_in_a_job() -> None:
 
 def test_options_without_effect_are_named_where_they_were_given() -> None:
     assert srun("--reboot", "true").err == "srun: warning: no effect in this release: --reboot\n"
+    # Steps of a job that there is, too; what the environment of the job says is not theirs.
+    words = ("--mem-bind=local", "--cpu-freq=low", "--gpu-freq=low")
+    named = "--mem-bind, --cpu-freq, --gpu-freq"
+    done = step(*words, "true", env={"SLURM_NETWORK": "any"})
+    assert done.err == f"srun: warning: no effect in this release: {named}\n"
+    assert step("-Q", *words, "true").err == ""
     # Jobs leave it behind in the environment of their script.
     assert srun("true", env={"SLURM_OOM_KILL_STEP": "0"}).err == ""
     assert srun("-k", "true").err == ""
