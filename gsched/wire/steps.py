@@ -216,6 +216,8 @@ class StepShare(_Msg):
     released: bool = False
     #: sentence when nothing could be launched
     error: str = ""
+    #: further clients that it has heard of, by their ports and the first bytes of their secrets
+    followed: list[bytes] = []
 
 
 class StepKnown(_Msg):

@@ -18,6 +18,7 @@ from gsched.model.job import Usage
 from gsched.model.step import COPY_STEPS, Step, StepState
 from gsched.wire.steps import FollowStep, LaunchStep, StepKnown, StepShare, StopStep, TaskEnd
 from slurmd_compat.agent import step_text
+from slurmd_compat.agent.step_follow import Followers
 from slurmd_compat.agent.step_share import Shares
 from slurmd_compat.agent.step_spoken import KILL, TERM, Client, Spoken
 from slurmd_compat.agent.step_words import (
@@ -100,6 +101,7 @@ class Lead(Spoken):
         self._put_at = -1
         #: node -> its places, once they are wanted
         self._by_node: dict[str, list[int]] = {}
+        self._followers = Followers(self._follow)
         self.ends: dict[int, TaskEnd] = {}
         #: ends that the client has not been told of, by node
         self._pending: list[tuple[int, TaskEnd]] = []
@@ -240,6 +242,7 @@ class Lead(Spoken):
             return
         place = self.places[index]
         place.heard = True
+        self._followers.heard(index, word.followed)
         if self.stopping:
             place.heard_stop = True
         elif place.repeat_at >= 0:
@@ -509,6 +512,7 @@ class Lead(Spoken):
         if self.over:
             return -1
         marks = [self._flush_at, self._limit_at(), self._wait_at(), self._put_at]
+        marks.append(self._followers.wake_at())
         for index in self._repeats:
             marks.append(self.places[index].repeat_at)
             if not self.places[index].heard_stop:
@@ -538,6 +542,7 @@ class Lead(Spoken):
             self.say_status()
             self.say(f"Terminating {self.name}", info=True)
             self.abort("cancelled", KILL, now)
+        self._followers.tick(now, lambda index: self.over or self.places[index].over)
         for index in list(self._repeats):
             place = self.places[index]
             if place.over or self.over:
@@ -589,7 +594,7 @@ class Lead(Spoken):
         if self._all_over():
             self._end(now)
 
-    def attach(self, client: Client, task: int, stdin: bool) -> None:
+    def attach(self, client: Client, task: int, stdin: bool, now: int) -> None:
         """One more client: told as the first, and connected to the nodes of what it wants."""
         wanted = [
             index
@@ -604,8 +609,11 @@ class Lead(Spoken):
                 self._emit(AttachClient(key, callback, index, task, stdin))
             else:
                 word = FollowStep(self.step.id, index, callback, task, stdin)
-                node = self.step.nodes[index].node
-                self._emit(SendMail(self.key.job_id, self.key.attempt, node, word))
+                self._followers.ask(client, word, now)
+
+    def _follow(self, index: int, word: FollowStep) -> None:
+        node = self.step.nodes[index].node
+        self._emit(SendMail(self.key.job_id, self.key.attempt, node, word))
 
     @property
     def weight(self) -> int:

@@ -109,7 +109,7 @@ class Post:
         else:
             for share in self._steps.shares.of_step(lead_key):
                 if isinstance(mail, FollowStep):
-                    self._steps.shares.follow(share.key, mail)
+                    self._steps.shares.follow(share.key, mail, now)
                 elif isinstance(mail, StopStep):
                     self._steps.shares.stop(share.key, mail.signum, mail.cause, now)
                 else:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from gsched.model.step import Step
 from gsched.wire.steps import FollowStep, LaunchStep, Mail, StepShare, TaskEnd
+from slurmd_compat.agent.step_follow import token
 from slurmd_compat.agent.step_words import (
     GONE,
     AdoptShare,
@@ -47,11 +48,15 @@ class Listener(Protocol):
     def share_over(self, lead: StepKey, index: int, error: str, now: int) -> None: ...
 
 
+#: clients that have joined a share and are remembered
+MOST_FOLLOWED = 63
+
+
 class Share:
     """One step's tasks on this node. `leader` is "" where this node leads it."""
 
     __slots__ = (
-        *("ends", "error", "index", "key", "kill", "launch", "lead", "leader", "over"),
+        *("ends", "error", "followed", "index", "key", "kill", "launch", "lead", "leader", "over"),
         *("started", "tell_at", "wait"),
     )
 
@@ -67,6 +72,8 @@ class Share:
         #: nothing of it is left here
         self.over = False
         self.error = ""
+        #: clients that have joined, by their tokens; the last ones
+        self.followed: list[bytes] = []
         #: cause of the kill, once one was ordered
         self.kill = ""
         #: when the leading node is told (again); -1: nothing to tell
@@ -80,7 +87,13 @@ class Share:
     def word(self) -> StepShare:
         """All that is known of it."""
         return StepShare(
-            self.step.id, self.index, self.started, list(self.ends.values()), self.over, self.error
+            self.step.id,
+            self.index,
+            self.started,
+            list(self.ends.values()),
+            self.over,
+            self.error,
+            self.followed,
         )
 
 
@@ -152,11 +165,16 @@ class Shares:
         if share.leader:
             share.tell_at = now
 
-    def follow(self, key: StepKey, word: FollowStep) -> None:
-        """One more client for its tasks' streams."""
+    def follow(self, key: StepKey, word: FollowStep, now: int) -> None:
+        """One more client for its tasks' streams; the leading side repeats it until it is told."""
         share = self.held.get(key)
-        if share is not None and not share.over and share.index == word.index:
+        if share is None or share.index != word.index:
+            return
+        client = token(word.callback)
+        if not share.over and client not in share.followed:
             self._emit(AttachClient(key, word.callback, word.index, word.task, word.stdin))
+            share.followed = [*share.followed[-MOST_FOLLOWED:], client]
+        share.tell_at = now
 
     def known(self, key: StepKey) -> None:
         """The leading side has the end in its journal."""

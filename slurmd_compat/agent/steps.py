@@ -530,7 +530,7 @@ class Steps:
                 self.clients.tell(client, "o", to_bytes(f"{line}\n"))
             self.clients.exit(client, 0)
         else:
-            lead.attach(client, message.task, message.stdin)
+            lead.attach(client, message.task, message.stdin, now)
         return Taken(message.request_id, message.step)
 
     # -- what must always hold

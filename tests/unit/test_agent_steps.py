@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from agent_world import CLUSTER, World
+from agent_world import CLUSTER, Client, World
 
 from gsched.model import Phase
 from gsched.model.step import Callback, StepState
 from gsched.wire.messages import Kill, Signal, StepsKept
-from gsched.wire.steps import AttachStep, NotTaken, Taken, TellSteps
+from gsched.wire.steps import AttachStep, FollowStep, NotTaken, Taken, TellSteps
 from slurmd_compat.agent import Linked, Tick, step_text, steps
 from slurmd_compat.agent.step_words import (
     Ask,
@@ -747,3 +747,44 @@ def test_a_step_whose_time_is_over_is_cancelled_by_nobody() -> None:
     world.all_end(TERM)
     world.advance(600)
     assert (world.kept[0].state, world.kept[0].cancelled_by) == (StepState.TIMEOUT, -1)
+
+
+def test_a_word_about_a_follower_that_was_lost_is_repeated() -> None:
+    """sattach waited without end for the output of a node that had not heard of it."""
+    world = running(2)
+    world.create(1, ntasks=2, min_nodes=2)
+    world.deliver()
+    follower = Client(Callback("h", 2, bytes(32)))
+    world.clients[2] = follower
+    request = AttachStep(b"a", 7, 0, follower.callback, stdin=True)
+    world.feed("n1", Ask(Source("local", 2), 1000, 1000, request))
+    assert world.attached == [("n1", 0, -1, True)]
+    lost = [item for _, to, item in world.post if to == "n2"]
+    assert len(lost) == 1
+    world.post.clear()
+    world.advance(1_000)
+    assert world.attached == [("n1", 0, -1, True), ("n2", 1, -1, True)]
+    # Once is enough, be the answer lost or the word doubled.
+    world.feed("n2", lost[0])
+    world.post.clear()
+    world.advance(30_000)
+    assert len(world.attached) == 2
+    assert (
+        not world.leader.steps.jobs[next(iter(world.leader.steps.jobs))].leads[0]._followers._asked
+    )
+
+
+def test_a_node_that_never_answers_is_not_asked_about_a_follower_for_ever() -> None:
+    world = running(2)
+    world.create(1, ntasks=2, min_nodes=2)
+    world.deliver()
+    world.clients[2] = Client(Callback("h", 2, bytes(32)))
+    request = AttachStep(b"a", 7, 0, world.clients[2].callback)
+    world.feed("n1", Ask(Source("local", 2), 1000, 1000, request))
+    sent = 0
+    for _ in range(60):
+        mails = [getattr(item, "mail", None) for _, _, item in world.post]
+        sent += sum(isinstance(mail, FollowStep) for mail in mails)
+        world.post.clear()
+        world.advance(1_000, mail=False)
+    assert sent == 10
