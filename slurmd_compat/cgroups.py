@@ -376,11 +376,15 @@ class Cgroups:
         if not cpus <= self._cpus:
             say(f"CPUs {_text(cpus - self._cpus)} are not on this machine: not confined to CPUs")
             cpus = set()
-        text = _text(cpus or self._cpus)
-        mems = _read(f"{os.path.dirname(directory)}/cpuset.mems").strip()
-        if _write(f"{directory}/cpuset.cpus", text) and _write(f"{directory}/cpuset.mems", mems):
-            return True
-        say(f"CPUs {text} could not be set: not confined to CPUs")
+        above = os.path.dirname(directory)
+        most, mems = _read(f"{above}/cpuset.cpus").strip(), _read(f"{above}/cpuset.mems").strip()
+        # Without CPUs of its own a step has its job's, which are all that the kernel lets it have.
+        for text in dict.fromkeys((_text(cpus) or most, most)):
+            if _write(f"{directory}/cpuset.cpus", text) and _write(
+                f"{directory}/cpuset.mems", mems
+            ):
+                return True
+            say(f"CPUs {text} could not be set: not confined to CPUs")
         return False
 
     def _set_memory_v1(self, directory: str, mb: int, say: Callable[[str], None]) -> None:

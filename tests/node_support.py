@@ -55,7 +55,7 @@ GresTypes=gpu
 KillWait=1
 NvmlTopology={topology}
 {extra}
-NodeName=node1 CPUs=16 RealMemory=64000 Gres=gpu:h100:8 State=UNKNOWN
+NodeName=node1 CPUs={cpus} RealMemory=64000 Gres=gpu:h100:8 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -66,7 +66,8 @@ WITH_CGROUPS = "TaskPlugin=task/cgroup\nProctrackType=proctrack/cgroup"
 class NodeUnderTest:
     """One slurmd process and the controller's sockets, both real; the test is the controller."""
 
-    def __init__(self, extra: str = "", *, cgroups: bool = False) -> None:
+    def __init__(self, extra: str = "", *, cgroups: bool = False, cpus: int = 16) -> None:
+        """`cpus`: with as many as the machine has, jobs are confined to theirs."""
         from slurmd_compat import fake_nvml
 
         self.dir = Path(tempfile.mkdtemp(prefix="gsched-node-"))
@@ -87,11 +88,13 @@ class NodeUnderTest:
                 dir=self.dir,
                 topology=fake_nvml.topology("peer"),
                 extra=extra,
+                cpus=cpus,
                 plugins=WITH_CGROUPS if cgroups else WITHOUT_CGROUPS,
             )
         )
         (self.dir / "etc" / "cgroup.conf").write_text(
-            "ConstrainCores=no\nConstrainRAMSpace=yes\nConstrainDevices=yes\n"
+            f"ConstrainCores={'no' if cpus == 16 else 'yes'}\n"
+            "ConstrainRAMSpace=yes\nConstrainDevices=yes\n"
         )
         (self.dir / "etc" / "gres.conf").write_text("AutoDetect=nvml\n")
         self.work = self.dir / "work"

@@ -105,6 +105,23 @@ def test_cpus(groups: Cgroups) -> None:
 
 
 @pytest.mark.root
+def test_a_step_without_cpus_of_its_own_has_its_jobs(groups: Cgroups) -> None:
+    """The batch script's group was given all CPUs, which no group below the job's may have: it was
+    taken away, and scripts ran on all CPUs of the node."""
+    needs(groups, "cores", "cpuset")
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two CPUs")
+    cpu = max(os.sched_getaffinity(0))
+    job = groups.create(1, 1, cpus=[cpu])
+    for cpus in ((), [cpu]):
+        step = groups.create_step(job, f"s{len(cpus)}", cpus=cpus)
+        assert step.not_enforced == []
+        code = "import os; print(os.sched_getaffinity(0))"
+        assert run(step, code).stdout == f"{{{cpu}}}\n"
+    assert job.remove()
+
+
+@pytest.mark.root
 def test_devices_that_are_denied(groups: Cgroups, tmp_path: Path) -> None:
     if not groups.enforces("devices"):
         pytest.skip(" ".join(groups.not_enforced()))

@@ -7,6 +7,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from node_support import NodeUnderTest
@@ -175,3 +176,30 @@ def test_what_a_step_leaves_running_ends_with_it_and_not_the_job(
     node.until("the group's end", lambda: "step_0" not in groups(node, 5))
     assert node.last[5, 1].phase == Phase.RUNNING
     over(node, 5)
+
+
+def test_a_job_and_its_steps_run_on_their_cpus_alone() -> None:
+    have = sorted(os.sched_getaffinity(0))
+    if not 2 <= len(have) < 16:
+        pytest.skip("needs a machine of 2 to 15 CPUs")
+    node, client = NodeUnderTest(cgroups=True, cpus=len(have)), Listener()
+    try:
+        node.start()
+        needs(node, "jobs are not confined to their CPUs")
+        seen = "grep Cpus_allowed_list /proc/self/status"
+        node.run(6, f"#!/bin/sh\n{seen}\nsleep 60\n", cpus=1, std_out="cpus")
+        node.until("the script's", lambda: "Cpus" in _text(node.work / "cpus"))
+        create(socket_of(node), client, 6, seen.split())
+        assert finished(node, client) == 0
+        # The first abstract CPU is the first of the machine's.
+        line = f"Cpus_allowed_list:\t{have[0]}\n"
+        assert node.output("cpus") == line
+        assert client.output() == {0: line.encode()}
+        over(node, 6)
+    finally:
+        client.close()
+        node.close()
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
