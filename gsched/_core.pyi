@@ -383,18 +383,18 @@ class Core:
         self,
         reservation: int,
         spans: Iterable[tuple[int, int]],
-        nodes: Iterable[tuple[int, int, int]],
+        nodes: Iterable[tuple[int, int, int] | tuple[int, int, int, int]],
         *,
         firm: bool = False,
         flex: bool = False,
     ) -> None:
         """Describe an advance reservation anew (numbers from 0 on): (start, end) of each time at
-        which it is in force, and (node, CPUs, GPUs as a bitmap) of what it keeps then; CPUs -1: the
-        whole node. Without spans or nodes it keeps nothing, and its jobs find nothing.
+        which it is in force, and (node, CPUs, GPUs as a bitmap[, MB]) of what it keeps then; CPUs
+        -1: the whole node. Without spans or nodes it keeps nothing, and its jobs find nothing.
 
         A job that is not of it does not start where it would be there in such a time (now + limit
         beyond the start; one without a limit lasts a year) and would take what is kept. Memory of
-        nodes that are not kept whole is everybody's. A job of it starts on what is kept and while
+        nodes that are not kept whole is everybody's where nothing is said of it. A job of it starts on what is kept and while
         it is in force, and is taken to end with it at the latest; an exclusive one needs whole
         nodes. flex: its jobs may also start elsewhere and at other times. firm: jobs of other
         reservations keep out of it too; else two that overlap share what both keep, and a job of

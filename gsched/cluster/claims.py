@@ -140,7 +140,7 @@ class Claims:
                     had = lent.get(node, (0, 0))
                     lent[node] = had[0] + cpus, had[1] | gpus
         kept = []
-        for node, cpus, _, _, gpus in placement.nodes:
+        for node, cpus, _, mem, gpus in placement.nodes:
             name = self._nodes.names[node]
             every = self._nodes.gpu_bits(name)
             # Who has all GPUs of a node has it for himself: also its memory is kept then.
@@ -149,7 +149,7 @@ class Claims:
                 free = self._core.node_free(node)[0]
                 cpus = lent[node][0] + min(cpus, max(0, free))
                 gpus |= lent[node][1]
-            kept.append(ReservedNode(name) if whole else ReservedNode(name, cpus, gpus))
+            kept.append(ReservedNode(name) if whole else ReservedNode(name, cpus, gpus, mem))
         return [whose[key] for key in chosen], kept
 
     # ---- whole units ---------------------------------------------------------------------------

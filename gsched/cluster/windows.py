@@ -37,7 +37,7 @@ class Windows:
         #: promises to waiting jobs (see claims.py), by the job; numbers that may be used again
         self._claims: dict[int, int] = {}
         self._spare: list[int] = []
-        self._claimed: dict[int, tuple[list[tuple[int, int]], list[tuple[int, int, int]]]] = {}
+        self._claimed: dict[int, tuple[list[tuple[int, int]], list[tuple[int, int, int, int]]]] = {}
         #: account -> number, and what is kept for it
         self._guards: dict[str, int] = {}
         self._guarded: dict[str, list[tuple[int, int, int]]] = {}
@@ -70,7 +70,7 @@ class Windows:
         # Also what is late is kept for its whole time.
         until = now + (limit or reserve.YEAR) + LATE_S
         rows = [
-            (self._nodes.index[share.node], share.cpus, share.gpus)
+            (self._nodes.index[share.node], share.cpus, share.gpus, share.mem_mb)
             for share in claim.nodes
             if share.node in self._nodes.index
         ]
@@ -127,8 +127,8 @@ class Windows:
             )
         for number, (spans, rows) in self._claimed.items():
             core.set_reservation(number, spans, rows, firm=True)
-        for account, rows in self._guarded.items():
-            core.set_reservation(self._guards[account], [(0, EVER)], rows)
+        for account, mine in self._guarded.items():
+            core.set_reservation(self._guards[account], [(0, EVER)], mine)
         return [time for spans in self._spans.values() for span in spans for time in span]
 
     def _rows(self, resv: Reservation) -> list[tuple[int, int, int]]:

@@ -23,11 +23,12 @@ cdef class _Windows(_Requests):
         rows = sorted([tuple(row) for row in nodes])
         seen = set()
         for row in rows:
-            if len(row) != 3:
-                raise ValueError(f"{row!r} is not (node, cpus, gpu_mask)")
+            if len(row) not in (3, 4):
+                raise ValueError(f"{row!r} is not (node, cpus, gpu_mask[, mem_mb])")
             i = self._node(row[0])
             _number(row[1], -1, MAX_COUNT, "CPUs of a reservation")
             _mask(row[2], "GPUs of a reservation")
+            _number(row[3] if len(row) == 4 else 0, 0, <int64_t>1 << 50, "memory of a reservation")
             if i in seen:
                 raise ValueError(f"node {i} comes twice in reservation {reservation}")
             seen.add(i)
@@ -48,6 +49,7 @@ cdef class _Windows(_Requests):
             shares[k].node = rows[k][0]
             shares[k].cpus = rows[k][1]
             shares[k].mask = rows[k][2]
+            shares[k].mem = rows[k][3] if len(rows[k]) == 4 else 0
         v = &c.resvs[number]
         free(v.start)
         free(v.end)
@@ -89,6 +91,7 @@ cdef class _Windows(_Requests):
                 x.whole = c.resvs[k].shares[j].cpus < 0
                 x.cpus = c.cpus[x.node] if x.whole else c.resvs[k].shares[j].cpus
                 x.mask = c.all[x.node] if x.whole else c.resvs[k].shares[j].mask
+                x.mem = 0 if x.whole else c.resvs[k].shares[j].mem
                 x.next = c.win_head[x.node]
                 c.win_head[x.node] = c.n_windows
                 c.n_windows += 1

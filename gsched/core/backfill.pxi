@@ -202,7 +202,7 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
     cdef Head* h
     cdef Con* con
     cdef Share* sh
-    cdef int64_t at, cpus
+    cdef int64_t at, cpus, mem
     cdef uint64_t free_
     cdef int k, j, strict, parts, me
     if c.n_heads >= PLANNED:
@@ -249,15 +249,16 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
         parts = has_parts(c, sh.node)
         cpus = c.then.cpus[sh.node]
         free_ = c.then.gpus[sh.node]
+        mem = c.then.mem[sh.node]
         if c.w_on:
-            window_fit(c, &c.then, r, sh.node, &cpus, &free_)
+            window_fit(c, &c.then, r, sh.node, &cpus, &free_, &mem)
         con = &c.cons[c.n_cons]
         con.node = sh.node
         con.at = at
         con.head = me
         con.domain = domain_of(c, r.resv)
         con.cpus = 0 if sh.own else <int32_t>cpus - sh.cpus
-        con.mem = c.then.mem[sh.node] - sh.mem
+        con.mem = mem - sh.mem
         if c.then.extra != NULL:
             memcpy(con.extra, extra_row(c.then.extra, sh.node), sizeof(con.extra))
             if sh.more:

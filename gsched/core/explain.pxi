@@ -137,7 +137,7 @@ cdef uint32_t lack_now(Cluster* c, State* s, Req* r, Need* need, int i,
                        int64_t end) noexcept nogil:
     """What node i lacks, where it lacks nothing for good."""
     cdef Fit f
-    cdef int64_t cpus
+    cdef int64_t cpus, mem
     cdef uint64_t free_
     cdef int no_cpus, no_mem, no_type, no_gpus, no_island, no_more
     if not s.usable[i]:
@@ -155,11 +155,12 @@ cdef uint32_t lack_now(Cluster* c, State* s, Req* r, Need* need, int i,
     if c.w_on:
         cpus = s.cpus[i]
         free_ = pool(c, s, r, i)
-        if not window_fit(c, s, r, i, &cpus, &free_):
+        mem = s.mem[i]
+        if not window_fit(c, s, r, i, &cpus, &free_, &mem):
             return 1 << W_WINDOW
-        lacks(c, r, need, i, cpus, s.mem[i], free_,
+        lacks(c, r, need, i, cpus, mem, free_,
               &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
-        if no_cpus or no_gpus or no_island:
+        if no_cpus or no_mem or no_gpus or no_island:
             return 1 << W_WINDOW
     if end > 0 and (not fit(c, s, r, i, end, &f)
                     or f.t < need.t or (r.gtotal and f.g < need.g)):

@@ -98,7 +98,7 @@ cdef int fit_counts(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) no
         return 0
     if r.gpu:
         mask = pool(c, s, r, i)
-    if c.w_on and not window_fit(c, s, r, i, &cpus, &mask):
+    if c.w_on and not window_fit(c, s, r, i, &cpus, &mask, &mem):
         return 0
     if r.gpu:
         gfree = gs_pop(mask)

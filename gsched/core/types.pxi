@@ -203,6 +203,7 @@ cdef struct Window:
     int32_t then             # the same in the scratch state
     int32_t seg              # scratch: where the walk through its time has come to
     uint64_t mask            # GPUs
+    int64_t mem              # MB; 0: memory is everybody's
 
 cdef enum:
     W_OFF = 0                # windows are not asked for

@@ -147,7 +147,7 @@ cdef int64_t windows_at(Cluster* c, Req* r, int64_t now, int64_t limit) noexcept
 
 
 cdef int window_fit(Cluster* c, State* s, Req* r, int i, int64_t* cpus,
-                    uint64_t* mask) noexcept nogil:
+                    uint64_t* mask, int64_t* mem) noexcept nogil:
     """Reduce what node i has free in s to what windows leave to r in [w_at, w_until). 0: nothing.
     Cost: the windows of the node."""
     cdef Window* x
@@ -183,6 +183,7 @@ cdef int window_fit(Cluster* c, State* s, Req* r, int i, int64_t* cpus,
             if x.whole or r.excl:
                 return 0
             cpus[0] -= lmax(x.cpus - used, 0)
+            mem[0] -= x.mem
             mask[0] &= ~x.mask
     # What others keep is no part of its own: that bounds what they leave.
     cpus[0] = lmin(cpus[0], own)
@@ -414,5 +415,6 @@ cdef inline void seg_without(Cluster* c, Seg* g, Window* y, int64_t at) noexcept
         return
     if y.then > 0:
         g.cpus -= y.then
+    g.mem -= y.mem
     g.gpus &= ~y.mask
     g.jobs += 1

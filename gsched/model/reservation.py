@@ -13,6 +13,8 @@ class ReservedNode(msgspec.Struct, array_like=True, frozen=True, gc=False):
     cpus: int = -1
     #: bitmap of GPU bits; of a whole node 0
     gpus: int = 0
+    #: MB; 0: memory is everybody's
+    mem_mb: int = 0
 
 
 class Reservation(msgspec.Struct, array_like=True, gc=False):

@@ -406,3 +406,20 @@ def test_nobody_outside_is_ever_in_a_window(seed: int, plan: dict[str, int]) -> 
                     assert mine <= cpus and used <= 32 - cpus
         core.check()
     assert min(began) > 20
+
+
+@pytest.mark.parametrize("plan", both_plans())
+def test_memory_that_a_window_keeps_of_part_of_a_node(plan: dict[str, int]) -> None:
+    """600 of 1000 MB from 100 to 200: at 50, who needs 401 MB must end before; 400 are there, and
+    for those of the reservation all is."""
+    core = cluster(1)
+    core.set_reservation(0, [(100, 200)], [(0, 1, 0b1, 600)])
+    core.queue_add(1, core.request(mem_per_node_mb=401), 9, 1, 60)
+    core.queue_add(2, core.request(mem_per_node_mb=400), 8, 2, 60)
+    done = core.schedule(50, **plan)
+    assert [start.key for start in done.starts] == [2]
+    assert core.verdict(1) == _core.WINDOW
+    assert estimates(core)[1] == 200
+    core.release(2)
+    core.queue_add(3, core.request(mem_per_node_mb=900, reservation=0), 10, 3, 60)
+    assert [start.key for start in core.schedule(100, **plan).starts] == [3]

@@ -467,3 +467,24 @@ def test_jobs_in_the_way_of_the_plan_of_others() -> None:
     assert big.state == JobState.PENDING
     assert high.claim is None
     assert jobs[0].state == JobState.RUNNING
+
+
+def test_what_is_promised_of_part_of_a_node_has_its_memory() -> None:
+    b = bench(grace_time=60)
+    half = Shape(gpus_per_node=4, min_cpus_node=4, mem_per_node=30000)
+    jobs = [b.job(shape=half, qos="low", time_limit=3600) for _ in range(8)]
+    run(b, *jobs)
+    high = b.job(shape=half, qos="high", time_limit=60)
+    b.schedule()
+    (victim,) = [job for job in jobs if job.way is not None]
+    node = victim.alloc[0].node
+    # 4000 MB are free beside both; once the victim has gone 34000, of which 30000 are promised.
+    over(b, victim, cause="preempted", wstatus=15)
+    thief = b.job(shape=Shape(mem_per_node=20000, nodelist=(node,)), qos="low", time_limit=600)
+    small = b.job(shape=Shape(mem_per_node=3000, nodelist=(node,)), qos="low", time_limit=600)
+    rank(b, 900, thief, small)
+    rank(b, 1, high)
+    b.schedule()
+    assert thief.state == JobState.PENDING
+    assert small.state == JobState.RUNNING
+    assert high.state == JobState.RUNNING
