@@ -394,9 +394,10 @@ class Core:
 
         A job that is not of it does not start where it would be there in such a time (now + limit
         beyond the start; one without a limit lasts a year) and would take what is kept. Memory of
-        nodes that are not kept whole is everybody's where nothing is said of it. A job of it starts on what is kept and while
-        it is in force, and is taken to end with it at the latest; an exclusive one needs whole
-        nodes. flex: its jobs may also start elsewhere and at other times. firm: jobs of other
+        nodes that are not kept whole is everybody's where nothing is said of it. A job of it starts
+        on what is kept and while it is in force, and is taken to end with it at the latest; an
+        exclusive one needs whole nodes. flex: its jobs may also start elsewhere and at other
+        times. firm: jobs of other
         reservations keep out of it too; else two that overlap share what both keep, and a job of
         one may delay a planned job of the other. Passes plan around them; a job that waits for its
         reservation does not stand before others. Cost: what all reservations keep + shares.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from gsched import _core
+from gsched import _core, reserve
 from gsched.cluster.allocations import Allocations
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.queue import Queue
@@ -94,11 +94,13 @@ class Claims:
         strict: bool = False,
         still: Collection[int] = (),
         pool: str = "",
+        inside: str = "",
     ) -> tuple[list[int], list[ReservedNode]] | None:
         """Of the jobs (id, cost), in order, those whose going makes a waiting job fit in a
-        partition (in the units of `pool`) at the least cost, and what it then takes; None: all of
-        them are not enough. Those in `still` stand still: what they have on the nodes that it takes
-        is kept as well, so that they get back what it leaves. Cost: Core.cheapest."""
+        partition (in the units of `pool`, or what the reservation `inside` keeps) at the least
+        cost, and what it then takes; None: all of them are not enough. Those in `still` stand
+        still: what they have on the nodes that it takes is kept as well, so that they get back
+        what it leaves. Cost: Core.cheapest."""
         if not victims:
             return None
         keys: list[int] = []
@@ -113,7 +115,7 @@ class Claims:
         few = self._queue.switches(job.id)[0]
         try:
             words = self._requests.words(job.spec.shape, partition)
-            within = self._windows.guard_of(pool) if pool else -1
+            within = self._windows.guard_of(pool) if pool else self._windows.number(inside)
             req = self._requests.acquire(job.spec.shape, partition, few, within)
         except (ValueError, KeyError):
             return None
@@ -201,6 +203,18 @@ class Claims:
     def drop(self, job_id: int) -> None:
         """Nothing is kept for a job any more; one that waits must be queued anew."""
         self._windows.unclaim(job_id)
+
+    def inside(self, job: Job, now: int) -> str | None:
+        """The advance reservation within which a waiting job could have others' place now; "" it
+        asks for none, None for none that is in force. Cost: reservations that it asks for."""
+        named = reserve.names(job.spec.reservation)
+        for name in named:
+            known = self._windows.known(name)
+            if known is None or known.maintenance or known.any_nodes:
+                continue
+            if any(start <= now < end for start, end in self._windows.spans(name)):
+                return name
+        return None if named else ""
 
     def usable(self, claim: Claim) -> bool:
         """Whether all nodes of a claim take work."""

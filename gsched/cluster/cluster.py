@@ -294,9 +294,9 @@ class Cluster:
             elif within.startswith(CLAIM):
                 limit = self._queue.limit(job_id)
                 pool = self._queue.pool.get(job_id, "")
-                number = self._windows.guard_of(pool) if pool else -1
+                within = self._windows.inside(within)
+                number = self._windows.guard_of(pool) if pool else self._windows.number(within)
                 self._allocations.unbind(start.key, now + limit if limit else 0, number)
-                within = ""
             starts.append(
                 Placement(
                     job_id,

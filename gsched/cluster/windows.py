@@ -36,6 +36,8 @@ class Windows:
         self._last = NOWHERE
         #: promises to waiting jobs (see claims.py), by the job; numbers that may be used again
         self._claims: dict[int, int] = {}
+        #: and the advance reservations within which they are
+        self._inside: dict[int, str] = {}
         self._spare: list[int] = []
         self._claimed: dict[int, tuple[list[tuple[int, int]], list[tuple[int, int, int, int]]]] = {}
         #: account -> number, and what is kept for it
@@ -75,12 +77,14 @@ class Windows:
             if share.node in self._nodes.index
         ]
         self._claims[job_id] = number
+        self._inside[job_id] = claim.reservation
         self._claimed[number] = [(claim.at, until)], rows
         self._core.set_reservation(number, [(claim.at, until)], rows, firm=True)
 
     def unclaim(self, job_id: int) -> None:
         """Nothing is kept for it any more."""
         number = self._claims.pop(job_id, None)
+        self._inside.pop(job_id, None)
         if number is not None:
             self._core.set_reservation(number, (), ())
             del self._claimed[number]
@@ -145,6 +149,10 @@ class Windows:
         """A reservation is gone. Jobs that may use it must be queued anew."""
         self._core.set_reservation(self._number.pop(name), (), ())
         del self._known[name], self._spans[name]
+
+    def inside(self, way: str) -> str:
+        """The advance reservation within which a promise is, by its name in the queue; "" none."""
+        return self._inside.get(int(way[len(CLAIM) :]), "")
 
     def number(self, name: str) -> int:
         """Its number in the core; -1 for none, and for one whose jobs may run anywhere."""

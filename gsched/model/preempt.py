@@ -37,6 +37,8 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
     free_at: int = 0
     #: those that stand still for it, from when the others have gone: (job, attempt)
     lenders: list[tuple[int, int]] = []
+    #: the advance reservation within which it is; "" none
+    reservation: str = ""
 
 
 class Victim(msgspec.Struct, array_like=True, gc=False):

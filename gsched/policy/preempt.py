@@ -175,8 +175,8 @@ class Rules:
 
     def may_preempt(self, job: Job) -> bool:
         """Whether a waiting job may preempt anything at all. Cost: its partitions."""
-        # What is kept for one job cannot be within a reservation, nor be of several jobs.
-        if job.spec.reservation or job.het_job_id:
+        # What is kept for one job cannot be of several.
+        if job.het_job_id:
             return False
         if self._guaranteed and not self._guaranteed.isdisjoint(
             self._book.lineage(job.spec.account)

@@ -204,6 +204,9 @@ def propose(
     if strict and not ordered:
         order.sort(key=lambda one: (led.jobs[one.job_id].priority, one))
     order = order[:MOST_VICTIMS]
+    inside = led.cluster.claims.inside(job, now)
+    if inside is None or (inside and pool):
+        return None
     found = led.cluster.claims.cheapest(
         job,
         partition,
@@ -213,6 +216,7 @@ def propose(
         strict=strict or ordered,
         still={one.job_id for one in order if one.victim.mode == SUSPEND},
         pool=pool,
+        inside=inside,
     )
     if found is None:
         return None
@@ -225,6 +229,7 @@ def propose(
         nodes,
         [(one.job_id, one.attempt) for one in victims if one.mode != SUSPEND],
         lenders=[(one.job_id, one.attempt) for one in victims if one.mode == SUSPEND],
+        reservation=inside,
     )
     return Preemption(job.id, claim, victims, pool)
 
