@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gsched.ledger import quotas
 from gsched.model import Job, JobState, Phase, Step
 from gsched.policy.usage import stretch_of
 from gsched.taskset import TaskSet
@@ -71,6 +72,11 @@ def check(led: Ledger) -> None:
             cpus[name] |= part.cpu_ids
             gpus[name] |= part.gpus
     paused = {job.id for name in standing for job in standing[name]}
+    stands = led.quotas()
+    if stands is not None:
+        again = quotas.recount(led)
+        _ensure(stands.standing == again.standing, "accounts stand otherwise than is counted")
+        _ensure(stands.guaranteed() == again.guaranteed(), "other jobs are guaranteed than counted")
     _ensure(paused == led.paused, f"{led.paused} stand still, not {paused}")
     for name, there in standing.items():
         _standing(led, name, there, cpus, gpus)

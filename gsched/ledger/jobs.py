@@ -91,7 +91,7 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
         led.cluster.bind(job.id, start.key)
         _start(led, job, start, now, out)
         job.pool = start.pool
-        quotas.started(stands, job, now)
+        quotas.started(stands, job)
         launch.begin(led, job, now, out)
         _tell_waiters(led, job, now, out)
     for leader, starts in units.items():
@@ -134,7 +134,7 @@ def _start_unit(
         led.cluster.unqueue(job.id)
         led.cluster.bind(job.id, start.key)
         _start(led, job, start, now, out)
-        quotas.started(stands, job, now)
+        quotas.started(stands, job)
     # Only now is it known where all of them are.
     for job in members:
         launch.begin(led, job, now, out)

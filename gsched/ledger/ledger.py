@@ -136,6 +136,7 @@ class Ledger:
         self.live: dict[str, NodeLive] = {}
         self.cluster = Cluster(config)
         self.limits = limits.Keeper(self)
+        self.standings = quotas.Standings()
         self.accrual = accrual.Accrual(self)
         self.cluster.limit(self.limits)
         self.cluster.trace_accounts(self.book.lineage)
@@ -444,6 +445,7 @@ class Ledger:
     def put_job(self, job: Job, out: Outcome) -> None:
         """Names the job as changed."""
         self.limits.touched.add(job.id)
+        self.standings.touched.add(job.id)
         out.puts["job", job_key(job.id)] = job
 
     def put_image(self, image: Job, out: Outcome) -> None:
@@ -522,8 +524,8 @@ class Ledger:
         return pause.beneath(self, job)
 
     def quotas(self, starting: Iterable[int] = ()) -> Quota | None:
-        """How accounts stand against what they are guaranteed (see quotas.standing)."""
-        return quotas.standing(self, starting)
+        """How accounts stand against what they are guaranteed (see quotas.Standings.of)."""
+        return self.standings.of(self, starting)
 
     def may_requeue(self, job: Job) -> bool:
         """Whether its attempt may be followed by another."""

@@ -14,7 +14,6 @@ import msgspec
 from gsched import tres
 from gsched.cluster.limits import MOST, NO_BILL, Bill, Chain, Draw
 from gsched.errors import message
-from gsched.ledger import quotas
 from gsched.ledger.suspend import suspended_s
 from gsched.model import Job, JobSpec, JobState, Shape
 from gsched.model.policy import ROOT_ID, Assoc, Qos, Tres
@@ -331,7 +330,7 @@ class Keeper:
 
     def _kept(self, lender: str, name: str) -> int:
         """What all jobs hold, and what is kept from those below a lender ("": below none)."""
-        stands = quotas.standing(self._led)
+        stands = self._led.quotas()
         held = self.tally.of(("assoc", ROOT_ID, "")).tres[name]
         return held + (stands.kept_from(lender, name) if stands is not None else 0)
 

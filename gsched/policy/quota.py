@@ -27,7 +27,7 @@ that it names, and says nothing of others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gsched.model.policy import ROOT, Assoc
 from gsched.policy.book import Book
@@ -44,12 +44,18 @@ class Work:
     tres: Mapping[str, int]
     #: epoch seconds
     start: int
-    #: what would be lost by ending it now (GPU-seconds since its last checkpoint)
+    #: what would be lost by ending it: so many GPU-seconds, and since then so many each second
     lost: float = 0.0
+    since: int = 0
+    size: int = 0
     #: it had a claim when it started
     secured: bool = False
     #: the account in whose whole units it is guaranteed (see policy/units.py); "" none
     pool: str = ""
+
+    def loses(self, now: int) -> float:
+        """GPU-seconds since its work was saved last."""
+        return self.lost + self.size * max(0, now - self.since)
 
 
 @dataclass
@@ -70,41 +76,81 @@ class Standing:
     #: kept for it, and those below it, though nobody uses it: what is not lent
     kept: int = 0
 
-    @property
-    def borrowed(self) -> int:
-        """Held beyond what is guaranteed."""
-        return self.used - self.own
 
-    @property
-    def lent_or_idle(self) -> int:
-        """Of its guarantee, what it does not use."""
-        return max(0, self.guarantee - self.used)
+@dataclass
+class _Place:
+    """What is known of one account."""
+
+    assoc: Assoc
+    children: list[str]
+    #: an account above it has a guarantee
+    asked: bool
+    #: its own jobs, not those of accounts below
+    jobs: dict[int, Work]
+    #: of these and those below, who is guaranteed nowhere up to here; where an account above may
+    open: list[Work]
+    #: who is guaranteed here and not below
+    secure: set[int]
+    #: TRES -> kept for all children together
+    kept: dict[str, int]
 
 
 class Quota:
-    """One moment: the accounts' guarantees and the work that runs. Cost of making it: accounts and
-    running jobs, times depth of the tree; nothing where no account has a guarantee."""
+    """The accounts' guarantees and the work that runs. Nothing is counted where no account has a
+    guarantee; else a job that comes, goes or changes costs the jobs of its account and, where an
+    account above has a guarantee, of that."""
 
-    def __init__(self, book: Book, work: Iterable[Work]) -> None:
+    def __init__(self, book: Book, work: Iterable[Work] = ()) -> None:
         self._book = book
         #: TRES that some guarantee names
         self.names = names(book)
         self._work: dict[int, Work] = {}
         #: account -> its own and those above, root last
         self._paths: dict[str, tuple[str, ...]] = {}
-        #: (account, TRES) -> how it stands
-        self.standing: dict[tuple[str, str], Standing] = {}
-        #: account -> ids of its guaranteed jobs
-        self._secure: dict[str, set[int]] = {}
+        self._standing: dict[tuple[str, str], Standing] = {}
+        self._places: dict[str, _Place] = {}
+        #: job -> lowest account of which it is guaranteed work
+        self._at: dict[int, str] = {}
+        #: accounts in which something has changed since they were counted
+        self._dirty: set[str] = set()
+        #: claims that have been answered since anything has changed
+        self._orders: dict[tuple[str, tuple[tuple[str, int], ...], int], list[int]] = {}
         root = book.account(ROOT)
         if not self.names or root is None:
             return
-        below: dict[str, list[Work]] = {}
-        for one in sorted(work, key=lambda each: (not each.secured, each.start, each.job_id)):
-            self._work[one.job_id] = one
-            for account in self.path(one.account):
-                below.setdefault(account, []).append(one)
-        self._stand(root, below)
+        self._plant(root, False)
+        for one in work:
+            self.put(one)
+
+    def _plant(self, assoc: Assoc, asked: bool) -> None:
+        below = [one for one in self._book.below(assoc.account) if one.is_account]
+        children = [one.account for one in below]
+        self._places[assoc.account] = _Place(assoc, children, asked, {}, [], set(), {})
+        self._dirty.add(assoc.account)
+        for one in below:
+            self._plant(one, asked or bool(assoc.guarantee))
+
+    def put(self, work: Work) -> None:
+        """A job runs, or what it holds has changed."""
+        if self._work.get(work.job_id) == work:
+            return
+        self.drop(work.job_id)
+        self._work[work.job_id] = work
+        place = self._places.get(work.account)
+        if place is not None:
+            place.jobs[work.job_id] = work
+            self._dirty.add(work.account)
+
+    def drop(self, job_id: int) -> None:
+        """A job holds nothing any more, if it did."""
+        work = self._work.pop(job_id, None)
+        if work is None:
+            return
+        self._at.pop(job_id, None)
+        place = self._places.get(work.account)
+        if place is not None:
+            del place.jobs[job_id]
+            self._dirty.add(work.account)
 
     def path(self, account: str) -> tuple[str, ...]:
         """An account and those above it, root last."""
@@ -113,41 +159,76 @@ class Quota:
             known = self._paths[account] = self._book.lineage(account)
         return known
 
-    def _stand(self, assoc: Assoc, below: Mapping[str, list[Work]]) -> None:
-        account, mine = assoc.account, below.get(assoc.account, [])
-        children = [one for one in self._book.below(account) if one.is_account]
-        secure: set[int] = set()
-        for child in children:
-            self._stand(child, below)
-            secure |= self._secure[child.account]
+    @property
+    def standing(self) -> Mapping[tuple[str, str], Standing]:
+        """(account, TRES) -> how it stands."""
+        self._settle()
+        return self._standing
+
+    def _settle(self) -> None:
+        """Counts what has changed, from below."""
+        if not self._dirty:
+            return
+        todo = {above for account in self._dirty for above in self.path(account)}
+        self._dirty.clear()
+        self._orders.clear()
+        for account in sorted(todo, key=lambda one: -len(self.path(one))):
+            if account in self._places:
+                self._count(account)
+
+    def _count(self, account: str) -> None:
+        place = self._places[account]
+        assoc = place.assoc
+        below = [self._places[child] for child in place.children]
+        standing, left = self._standing, list(place.jobs.values())
+        for child in below:
+            left += child.open
         own = {
-            name: sum(self._work[job_id].tres.get(name, 0) for job_id in secure)
-            for name in self.names
+            name: sum(standing[child, name].own for child in place.children) for name in self.names
         }
+        before, place.secure = place.secure, set()
+        place.open = []
         if assoc.guarantee:
-            for one in mine:
-                if one.job_id in secure or (assoc.guarantee_unit and one.pool != account):
-                    continue
-                if assoc.guarantee_unit or fits(one.tres, assoc.guarantee, own):
-                    secure.add(one.job_id)
-                    for name in self.names:
-                        own[name] += one.tres.get(name, 0)
-        self._secure[account] = secure
+            left.sort(key=lambda each: (not each.secured, each.start, each.job_id))
+        for one in left:
+            if assoc.guarantee_unit:
+                fit = bool(assoc.guarantee) and one.pool == account
+            else:
+                fit = bool(assoc.guarantee) and fits(one.tres, assoc.guarantee, own)
+            if fit:
+                place.secure.add(one.job_id)
+                self._at[one.job_id] = account
+                for name in self.names:
+                    own[name] += one.tres.get(name, 0)
+            elif place.asked:
+                place.open.append(one)
+        for job_id in before - place.secure:
+            if self._at.get(job_id) == account:
+                del self._at[job_id]
         for name in self.names:
-            lower = [self.standing[child.account, name] for child in children]
+            lower = [standing[child, name] for child in place.children]
             guarantee = assoc.guarantee.get(name, sum(one.guarantee for one in lower))
-            used = sum(one.tres.get(name, 0) for one in mine)
+            used = sum(one.tres.get(name, 0) for one in place.jobs.values())
+            used += sum(one.used for one in lower)
             lend = assoc.lend.get(name)
             back = 0 if lend is None else max(0, guarantee - lend - used)
-            kept = max(back, sum(one.kept for one in lower))
+            place.kept[name] = sum(one.kept for one in lower)
+            kept = max(back, place.kept[name])
             borrow = assoc.borrow.get(name)
-            self.standing[account, name] = Standing(
+            standing[account, name] = Standing(
                 account, name, guarantee, used, own[name], borrow, lend, kept
             )
 
+    def guaranteed(self) -> dict[int, str]:
+        """Running job -> the lowest account of which it is guaranteed work."""
+        self._settle()
+        return dict(self._at)
+
     def secure(self, job_id: int, account: str) -> bool:
         """Whether a running job is guaranteed work of an account that it is of or below."""
-        return job_id in self._secure.get(account, ())
+        self._settle()
+        at = self._at.get(job_id)
+        return at is not None and account in self.path(at)
 
     def claim(self, account: str, wants: Mapping[str, int]) -> str:
         """The account at which a waiting job has a claim; "" it has none, or one in whole units
@@ -167,17 +248,7 @@ class Quota:
     def start(self, work: Work) -> bool:
         """A job starts: whether it has a claim, and is guaranteed from now on. Cost: depth."""
         claimant = work.pool or self.claim(work.account, work.tres)
-        self._work[work.job_id] = work
-        secured = False
-        for above in self.path(work.account):
-            secured = secured or above == claimant
-            if secured:
-                self._secure.setdefault(above, set()).add(work.job_id)
-            for name in self.names:
-                one = self.standing.get((above, name))
-                if one is not None:
-                    one.used += work.tres.get(name, 0)
-                    one.own += work.tres.get(name, 0) if secured else 0
+        self.put(replace(work, secured=bool(claimant)))
         return bool(claimant)
 
     def branch(self, claimant: str, account: str) -> str:
@@ -207,22 +278,37 @@ class Quota:
         own = {name: self.standing[work.account, name].own for name in self.names}
         return not fits(wants, assoc.guarantee, own)
 
-    def order(self, claimant: str, wants: Mapping[str, int]) -> list[int]:
+    def order(self, claimant: str, wants: Mapping[str, int], now: int = 0) -> list[int]:
         """The running jobs that make way for a claim at an account, in the order in which they
         are taken: each the youngest of the branch that is over its guarantee by most (of what is
-        wanted) once those before it have gone. Cost: n log n in jobs."""
+        wanted) once those before it have gone. Cost: accounts, and n log n in jobs of those that
+        have borrowed; a look-up for the same claim while nothing changes."""
+        self._settle()
         asked = [name for name in self.names if wants.get(name)]
+        key = claimant, tuple((name, wants[name]) for name in asked), now
+        known = self._orders.get(key)
+        if known is None:
+            known = self._orders[key] = self._order(claimant, wants, asked, now)
+        return known
+
+    def _order(
+        self, claimant: str, wants: Mapping[str, int], asked: list[str], now: int
+    ) -> list[int]:
         over: dict[str, int] = {}
         waiting: dict[str, list[Work]] = {}
-        for job_id, work in self._work.items():
-            if self.makes_way(claimant, job_id, wants) and any(
-                work.tres.get(name) for name in asked
-            ):
-                branch = self.branch(claimant, work.account) or work.account
-                waiting.setdefault(branch, []).append(work)
+        for account, place in self._places.items():
+            branch = self.branch(claimant, account)
+            stands = [self._standing[branch or account, name] for name in asked]
+            if not place.jobs or (branch and all(one.used == one.own for one in stands)):
+                # All that they hold is guaranteed.
+                continue
+            for job_id, work in place.jobs.items():
+                if any(work.tres.get(name) for name in asked):
+                    if self.makes_way(claimant, job_id, wants):
+                        waiting.setdefault(branch or account, []).append(work)
         for branch, jobs in waiting.items():
-            jobs.sort(key=lambda one: (one.start, -one.lost, one.job_id))
-            stands = [self.standing[branch, name] for name in asked]
+            jobs.sort(key=lambda one: (one.start, -one.loses(now), one.job_id))
+            stands = [self._standing[branch, name] for name in asked]
             over[branch] = sum(one.used - one.guarantee for one in stands)
         found: list[int] = []
         while waiting:
@@ -234,36 +320,17 @@ class Quota:
                 del waiting[branch]
         return found
 
-    def room(self, account: str, name: str, total: int, used: int) -> tuple[int, str, str]:
-        """How much more of a TRES jobs of an account may take, of `total` in the cluster of which
-        `used` are held by anybody: (amount, reason word, account whose bound it is). The word is
-        BORROW where the account or one above it has borrowed all it may, KEPT where the rest is
-        kept for others."""
-        least, why, whose = total - used, "", ""
-        mine = self.path(account)
-        for above in mine:
-            one = self.standing.get((above, name))
-            if one is not None and one.borrow is not None:
-                left = one.guarantee + one.borrow - one.used
-                if left < least:
-                    least, why, whose = left, BORROW, above
-        kept = self.kept_from(lender(self._book, account, name), name)
-        if kept and total - used - kept < least:
-            least, why, whose = total - used - kept, KEPT, ""
-        return max(0, least), why, whose
-
     def kept_from(self, account: str, name: str) -> int:
         """How much of a TRES is kept, though idle, from jobs of an account and of those below it
-        that lend nothing themselves; "" from jobs of accounts below no lender. Cost: accounts next
-        to its path."""
+        that lend nothing themselves; "" from jobs of accounts below no lender. Cost: depth."""
+        self._settle()
         found = 0
         for above in self.path(account) if account else ():
-            assoc = self._book.account(above)
-            for other in self._book.below(assoc.parent) if assoc and assoc.parent else ():
-                if other.is_account and other.account != above:
-                    found += self.standing[other.account, name].kept
-        children = self._book.below(account or ROOT)
-        return found + sum(self.standing[c.account, name].kept for c in children if c.is_account)
+            place = self._places.get(above)
+            if place is not None and place.assoc.parent:
+                siblings = self._places[place.assoc.parent].kept[name]
+                found += siblings - self._standing[above, name].kept
+        return found + self._places[account or ROOT].kept[name]
 
 
 #: why a job waits for a quota: reason words of our own

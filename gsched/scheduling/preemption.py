@@ -129,7 +129,7 @@ def candidates(
     options = rules.options
     allowed: list[Candidate] = []
     spared: list[Spared] = []
-    for other in _running(led):
+    for other in _running(led) if rules.kind else ():
         if other.way is not None or not rules.preempts(job, partition, other):
             continue
         if above(job, other, led.jobs.get):

@@ -26,7 +26,9 @@ def victims(led: Ledger, stands: Quota, job: Job, now: int) -> list[Victim]:
     wants = tres.requested(job.spec)
     claimant = stands.claim(job.spec.account, wants)
     found = (
-        (victim(led, job, one, now) for one in stands.order(claimant, wants)) if claimant else ()
+        (victim(led, job, one, now) for one in stands.order(claimant, wants, now))
+        if claimant
+        else ()
     )
     return [one for one in found if one is not None]
 

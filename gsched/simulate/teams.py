@@ -10,7 +10,6 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from gsched.ledger import quotas
 from gsched.ledger.ledger import Ledger
 from gsched.model import Job
 from gsched.simulate.chart import LEFT, PANEL, RIGHT, WIDTH, axes, nice, page
@@ -57,7 +56,7 @@ class Teams:
     def note(self, led: Ledger, now: float) -> None:
         """All that happened at this moment is done."""
         self.last = now
-        quota = quotas.standing(led)
+        quota = led.quotas()
         if quota is None:
             return
         for (account, name), one in quota.standing.items():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gsched.model.policy import ROOT, Account, Assoc
 from gsched.policy import Book
-from gsched.policy.quota import BORROW, KEPT, Quota, Work, broken_promise
+from gsched.policy.quota import Quota, Work, broken_promise, lender
 
 GPU = "gres/gpu"
 
@@ -37,8 +37,9 @@ def test_the_oldest_jobs_that_fit_are_guaranteed() -> None:
     book = accounts(("red", ROOT, 8), ("blue", ROOT, 8))
     quota = Quota(book, [work(1, "red", 4, 10), work(2, "red", 8, 20), work(3, "red", 4, 30)])
     assert [quota.secure(n, "red") for n in (1, 2, 3)] == [True, False, True]
-    assert quota.standing["red", GPU].borrowed == 8
-    assert quota.standing["blue", GPU].lent_or_idle == 8
+    red, blue = quota.standing["red", GPU], quota.standing["blue", GPU]
+    assert (red.used, red.own) == (16, 8)
+    assert (blue.used, blue.guarantee) == (0, 8)
 
 
 def test_a_team_takes_back_its_own_from_the_youngest_of_the_most_over_borrowed() -> None:
@@ -106,10 +107,13 @@ def test_bounds_on_borrowing_and_lending() -> None:
     book.put(Assoc(3, "red", parent=ROOT, guarantee={GPU: 8}, borrow={GPU: 2}))
     book.put(Assoc(4, "blue", parent=ROOT, guarantee={GPU: 8}, lend={GPU: 5}))
     quota = Quota(book, [work(1, "red", 8, 1)])
-    assert quota.room("red", GPU, 32, 8) == (2, BORROW, "red")
     # 3 of blue's 8 are never lent.
-    assert quota.room("green", GPU, 16, 8) == (5, KEPT, "")
-    assert quota.room("blue", GPU, 16, 8) == (8, "", "")
+    assert quota.kept_from(lender(book, "green", GPU), GPU) == 3
+    assert quota.kept_from(lender(book, "blue", GPU), GPU) == 0
+    quota.put(work(2, "blue", 4, 2))
+    assert quota.kept_from(lender(book, "green", GPU), GPU) == 0
+    quota.drop(2)
+    assert quota.kept_from(lender(book, "green", GPU), GPU) == 3
 
 
 def test_promises_that_cannot_be_kept() -> None:
@@ -201,3 +205,26 @@ def test_what_a_claim_started_is_not_taken_back_by_whom_it_took_from(
     assert after.secure(1000, claimant)
     for other in {one.account for one in jobs if one.job_id in gone}:
         assert 1000 not in after.order(other, {GPU: 1})
+
+
+@given(moments(), st.lists(st.tuples(st.integers(1, 12), st.integers(0, 6), st.integers(0, 8))))
+def test_counted_job_by_job_it_is_the_same(
+    moment: tuple[Book, list[Work]], changes: list[tuple[int, int, int]]
+) -> None:
+    book, jobs = moment
+    now = {one.job_id: one for one in jobs}
+    quota = Quota(book, jobs)
+    for job_id, which, gpus in changes:
+        account = f"a{which % (len(book.accounts) - 1)}"
+        if gpus:
+            now[job_id] = work(job_id, account, gpus, which)
+            quota.put(now[job_id])
+        else:
+            now.pop(job_id, None)
+            quota.drop(job_id)
+        if which % 2:
+            continue
+        again = Quota(book, now.values())
+        assert quota.standing == again.standing
+        assert quota.guaranteed() == again.guaranteed()
+        assert quota.order(account, {GPU: 1}) == again.order(account, {GPU: 1})
