@@ -164,16 +164,20 @@ class Claims:
         """Accounts for which units are kept."""
         return self._windows.guards()
 
-    def guarded(self, now: int) -> dict[str, set[int]]:
-        """Account -> jobs that wait for room in its units, as far as anybody knows. Cost: rows that
-        do."""
-        found: dict[str, set[int]] = {}
-        for key, within in self._queue.within.items():
-            if within.startswith(GUARD):
-                job_id = self._queue.row[key][0]
-                if job_id not in self._queue.parked and self._core.verdict(key) in _HOPEFUL:
-                    found.setdefault(within[len(GUARD) :], set()).add(job_id)
-        return found
+    def guarded(self) -> set[str]:
+        """Accounts in whose units some job waits for room, as far as anybody knows. Cost: rows
+        that do not, before the first that does."""
+        return {pool for pool in self._queue.guards if next(self._hopeful(pool), 0)}
+
+    def hopeful(self, pool: str) -> set[int]:
+        """The jobs that do. Cost: rows."""
+        return set(self._hopeful(pool))
+
+    def _hopeful(self, pool: str) -> Iterator[int]:
+        for key in self._queue.guards.get(pool, ()):
+            job_id = self._queue.row[key][0]
+            if job_id not in self._queue.parked and self._core.verdict(key) in _HOPEFUL:
+                yield job_id
 
     def heads(self) -> dict[str, int]:
         """Account -> the first of the jobs that wait in its units, as the last pass found it. Cost:

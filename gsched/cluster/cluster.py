@@ -288,7 +288,7 @@ class Cluster:
         for start in decided.starts:
             job_id, partition = self._queue.row.pop(start.key)
             self._limits.took(self._queue.chain.get(start.key, -1))
-            within, pool = self._queue.within.pop(start.key, ""), ""
+            within, pool = self._queue.leave(start.key), ""
             if within.startswith(GUARD):
                 within, pool = "", within[len(GUARD) :]
             elif within.startswith(CLAIM):

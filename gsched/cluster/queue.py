@@ -53,6 +53,8 @@ class Queue:
         self._last_key = 0
         #: key of a row -> advance reservation, for rows that would start in one
         self.within: dict[int, str] = {}
+        #: account -> rows that would start in its units
+        self.guards: dict[str, dict[int, None]] = {}
         #: job id -> account in whose units it has been promised a place
         self.pool: dict[int, str] = {}
         #: key of a row -> which of its job's alternatives it asks for, but for the first
@@ -165,6 +167,8 @@ class Queue:
                 self.row[key] = (job.id, partition)
                 if resv:
                     self.within[key] = resv
+                    if resv.startswith(GUARD):
+                        self.guards.setdefault(resv[len(GUARD) :], {})[key] = None
                 if choice:
                     self.choice[key] = choice
                 rows.append(key)
@@ -363,7 +367,7 @@ class Queue:
         keys = self._rows.pop(job_id, [])
         for key in keys:
             self._ranks.drop(key)
-            self.within.pop(key, None)
+            self.leave(key)
             self.chain.pop(key, None)
             self.choice.pop(key, None)
             # A row that was started has left the core's queue and this table already.
@@ -386,6 +390,17 @@ class Queue:
         if unit >= 0:
             self._spare_groups.append(unit)
         return keys
+
+    def leave(self, key: int) -> str:
+        """A row starts, or goes: the reservation that it would have started in."""
+        within = self.within.pop(key, "")
+        if within.startswith(GUARD):
+            pool = within[len(GUARD) :]
+            rows = self.guards.get(pool, {})
+            rows.pop(key, None)
+            if not rows:
+                self.guards.pop(pool, None)
+        return within
 
     def sweep(self, how: Sweep) -> dict[int, int]:
         """Recalculates the priorities of all rows (see Ranks.sweep)."""

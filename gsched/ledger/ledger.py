@@ -446,6 +446,7 @@ class Ledger:
         """Names the job as changed."""
         self.limits.touched.add(job.id)
         self.standings.touched.add(job.id)
+        self.units.touched.add(job.id)
         out.puts["job", job_key(job.id)] = job
 
     def put_image(self, image: Job, out: Outcome) -> None:
@@ -455,6 +456,7 @@ class Ledger:
     def put_node(self, node: Node, out: Outcome) -> None:
         out.puts["node", node.name.encode()] = node
         self._use_dirty.add(node.name)
+        self.units.touched.update(self.parts.get(node.name, ()))
 
     def put_meta(self, out: Outcome) -> None:
         out.puts["meta", b"meta"] = self.meta

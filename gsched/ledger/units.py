@@ -13,16 +13,13 @@ from gsched import tres
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, JobState, NodeAlloc, Phase
 from gsched.policy import units as rules
-from gsched.policy.preempt import lost
-from gsched.policy.units import ISLAND, NODE, Pool, Running, Unit
+from gsched.policy.units import ISLAND, NODE, Pool, Rank, Running, Unit
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
 
 #: more than any work costs: it does not make way
 STAYS = 1e15
-
-Rank = tuple[int, int, int]
 
 
 class Units:
@@ -39,9 +36,22 @@ class Units:
         self._ways: dict[str, tuple[tuple[str, ...], bool]] = {}
         #: node -> (its GPUs as they were, its units by the word for them)
         self._known: dict[str, tuple[object, dict[str, tuple[Unit, ...]]]] = {}
-        #: pool -> (what there was, until when the same is not tried again): its first job can have
-        #: no place now
-        self.tried: dict[str, tuple[object, int]] = {}
+        #: pool -> (its first job, until when it is not tried again while nothing changes): it can
+        #: have no place now
+        self.tried: dict[str, tuple[int, int]] = {}
+        #: jobs whose records have changed since the last pass; what is known of those that hold
+        #: something
+        self.touched: set[int] = set()
+        self._running: dict[int, Running] = {}
+        #: job -> (what its going costs at least, GPUs, since when their seconds would be lost)
+        self._price: dict[int, tuple[float, int, int]] = {}
+        #: unit -> the pool that had it last; pools on whose units something has changed since they
+        #: were looked at
+        self._owner: dict[Unit, str] = {}
+        self.news: set[str] = set()
+        #: units of each pool as they were told to the cluster
+        self._told: dict[str, set[Unit]] = {}
+        self._cluster: object = None
         #: borrowed work on units of others, which is expected to end at once
         self._cut: set[int] = set()
 
@@ -54,6 +64,8 @@ class Units:
             self._version = book.version
             self.pools = rules.pools(book)
             self._ways.clear()
+            self._running.clear()
+            self.touched.update(self._led.jobs if self.pools else ())
 
     def changed(self) -> Iterator[Job]:
         """Waiting jobs that may start in other pools since the accounts have changed. Cost:
@@ -105,6 +117,7 @@ class Units:
         known = self._known.get(name)
         if known is None or known[0] is not gpus:
             known = self._known[name] = gpus, {}
+            self.touched.update(self._led.parts[name])
         found = known[1].get(word)
         if found is None:
             found = known[1][word] = tuple(self._make(name, gpus, word))
@@ -123,18 +136,26 @@ class Units:
             kinds = {kind for bit, kind in enumerate(types) if mask >> bit & 1}
             yield Unit(name, mask, kinds.pop() if len(kinds) == 1 else "", mask == every)
 
-    def _up(self, reserved: set[str], word: str) -> list[Unit]:
-        """Those that take work: none of which a GPU has failed, or that an advance reservation
-        keeps for others."""
-        led, found = self._led, []
-        for name, node in led.nodes.items():
-            if name in reserved or not led.node_up(name):
-                continue
-            bad = sum(1 << bit for bit, gpu in enumerate(node.gpus) if gpu.fault)
-            found += [unit for unit in self._on(name, word) if unit.gpus and not unit.gpus & bad]
-        return found
+    def _usable(self, now: int) -> Callable[[Unit], bool]:
+        """Whether a unit takes work: none of its GPUs has failed, and no advance reservation keeps
+        it, now or later."""
+        led = self._led
+        reserved = {
+            share.node
+            for resv in led.reservations.values()
+            if not resv.maintenance and resv.end > now
+            for share in resv.nodes
+        }
 
-    def touched(self, alloc: Iterable[NodeAlloc], word: str) -> frozenset[Unit]:
+        def usable(unit: Unit) -> bool:
+            if unit.node in reserved or not led.node_up(unit.node):
+                return False
+            gpus = led.nodes[unit.node].gpus
+            return not any(gpu.fault and unit.gpus >> bit & 1 for bit, gpu in enumerate(gpus))
+
+        return usable
+
+    def touched_by(self, alloc: Iterable[NodeAlloc], word: str) -> frozenset[Unit]:
         """The units that shares of nodes lie on."""
         found: set[Unit] = set()
         for part in alloc:
@@ -153,47 +174,61 @@ class Units:
         self.refresh()
         led = self._led
         if not self.pools:
-            if self.own or any(led.jobs[one].pool for one in led.cluster.claims.holders()):
-                return self._dissolve()
-            return {}
+            self.touched.clear()
+            return self._dissolve() if self.own or self._running else {}
         word = next(iter(self.pools.values())).unit
-        running = list(self._running(word))
-        waiting = led.cluster.claims.guarded(now)
+        self._follow(word)
+        waiting = led.cluster.claims.guarded()
         firsts: dict[str, Rank | None] = {}
 
         def first(pool: str) -> Rank | None:
             if pool not in firsts:
-                ids = waiting.get(pool, ())
+                ids = led.cluster.claims.hopeful(pool) if pool in waiting else ()
                 firsts[pool] = min((rank(led, led.jobs[one]) for one in ids), default=None)
             return firsts[pool]
 
-        moved, stuck = rules.settle(self.pools, running, first, strict)
-        # Nor one that runs on what is borrowed until it is its turn.
+        sure = [one for one in self._running.values() if one.pool]
+        # Who may have no pool at all is of no interest here.
+        others = [one for one in self._running.values() if one.may and not one.pool]
+        others.sort(key=lambda one: one.rank)
+        moved, stuck, held = rules.settle(
+            self.pools, [*sure, *self._promised(word)], others, first, strict
+        )
+        # Strictly in order nobody overtakes one that runs on what is borrowed until it is its turn.
         wanting = [
             pool
-            for pool in waiting
+            for pool in waiting & self.pools.keys()
             if not (strict and pool in stuck and stuck[pool] < (first(pool) or stuck[pool]))
         ]
-        held: dict[str, set[Unit]] = {}
-        for one in running:
-            pool = moved.get(one.job_id, one.pool)
-            if pool:
-                held.setdefault(pool, set()).update(one.units)
-        reserved = {
-            share.node
-            for resv in led.reservations.values()
-            if not resv.maintenance and resv.end > now
-            for share in resv.nodes
-        }
-        there = self._up(reserved, word) if wanting else []
-        self.own = rules.choose(self.pools, held, wanting, there, self._cost(now), self.own)
-        for name in self.pools:
-            rows = self._rows(self.own[name])
-            led.cluster.claims.bind(name, rows)
-        for name in led.cluster.claims.bound() - self.pools.keys():
-            led.cluster.claims.bind(name, [])
+        short = any(not held[pool].full for pool in wanting)
+        there = self.of_nodes(word) if short else []
+        before, self.own = (
+            self.own,
+            rules.choose(
+                held, sorted(wanting), there, self._cost(now), self._usable(now), self.own
+            ),
+        )
+        for pool, own in self.own.items():
+            if own != before.get(pool):
+                self.news.add(pool)
+                self._owner.update(dict.fromkeys(own, pool))
+        self._bind()
         self._foresee(now, wanting, moved)
         return moved
+
+    def _bind(self) -> None:
+        """Tells the cluster whose units have changed. Cost: these."""
+        claims = self._led.cluster.claims
+        if self._cluster is not claims:
+            self._cluster = claims
+            self._told.clear()
+        for name in self.pools:
+            if self._told.get(name) != self.own[name]:
+                self._told[name] = self.own[name]
+                claims.bind(name, self._rows(self.own[name]))
+        for name in claims.bound() - self.pools.keys():
+            claims.bind(name, [])
+            self._told.pop(name, None)
 
     def _dissolve(self) -> dict[int, str]:
         """Nobody is guaranteed whole units any more."""
@@ -201,19 +236,43 @@ class Units:
         for name in led.cluster.claims.bound():
             led.cluster.claims.bind(name, [])
         self.own = {}
+        self._told.clear()
         self._foresee(0, (), {})
+        self._running.clear()
         return {one: "" for one in led.cluster.claims.holders() if led.jobs[one].pool}
 
-    def _running(self, word: str) -> Iterator[Running]:
+    def _follow(self, word: str) -> None:
+        """Takes note of jobs that have changed. Cost: a few us for each."""
         led = self._led
-        for job_id in {one for parts in led.parts.values() for one in parts}:
-            job = led.jobs[job_id]
-            units = self.touched(job.alloc, word)
+        while self.touched:
+            job_id = self.touched.pop()
+            job = led.jobs.get(job_id)
+            gone = self._running.pop(job_id, None)
+            if gone is not None:
+                self.news.update(self._owner.get(unit, "") for unit in gone.units)
+                self._price.pop(job_id, None)
+            if job is None or not any(job_id in led.parts.get(p.node, ()) for p in job.alloc):
+                continue
+            units = self.touched_by(job.alloc, word)
             may: list[str] = []
             if job.state in (JobState.RUNNING, JobState.SUSPENDED) and units and not job.paused:
                 may, _ = self.ways(job)
-            if may or job.pool:
-                yield Running(job_id, job.pool, may, rank(led, job), units)
+            if job.pool:
+                # Also while it ends.
+                may = may or [job.pool]
+            self._running[job_id] = Running(job_id, job.pool, may, rank(led, job), units)
+            self._note(job, units)
+
+    def _note(self, job: Job, units: frozenset[Unit]) -> None:
+        """What it would cost if a job had to go, and whose units it is on."""
+        stays = job.het_job_id or job.spec.reservation or self._led.rules().exempt_until(job) < 0
+        size = sum(part.gpus.bit_count() for part in job.alloc) or 1
+        since = max(job.start_time, job.checkpoint_time)
+        self._price[job.id] = STAYS if stays else 1.0, size, since
+        self.news.update(self._owner.get(unit, "") for unit in units)
+
+    def _promised(self, word: str) -> Iterator[Running]:
+        led = self._led
         for job_id in led.claimants:
             job = led.jobs[job_id]
             if job.pool and job.claim is not None and not job.alloc:
@@ -228,18 +287,16 @@ class Units:
                 # What is promised is not promised to another: it stays first.
                 yield Running(job_id, job.pool, [job.pool], (-(1 << 62), 0, job_id), kept)
 
-    def _cost(self, now: int) -> Callable[[Unit, str], float]:
-        led = self._led
+    def _cost(self, now: int) -> Callable[[Unit], float]:
+        parts, price, running = self._led.parts, self._price, self._running
 
-        def cost(unit: Unit, pool: str) -> float:
+        def cost(unit: Unit) -> float:
             total = 0.0
-            for job_id in led.parts[unit.node]:
-                job = led.jobs[job_id]
-                if unit.whole or any(
-                    part.gpus & unit.gpus for part in job.alloc if part.node == unit.node
-                ):
-                    stays = job.het_job_id or job.spec.reservation or led.rules().exempt_until(job)
-                    total += STAYS if stays else 1 + lost(job, now)
+            for job_id in parts[unit.node]:
+                one = running.get(job_id)
+                if one is not None and (unit.whole or unit in one.units):
+                    least, size, since = price[job_id]
+                    total += least + size * max(0, now - since)
             return total
 
         return cost
@@ -269,13 +326,13 @@ class Units:
         for pool in waiting:
             for unit in self.own.get(pool, ()):
                 for job_id in led.parts[unit.node]:
-                    job = led.jobs[job_id]
-                    if not moved.get(job_id, job.pool) and job.state == JobState.RUNNING:
+                    one = self._running.get(job_id)
+                    if one is not None and not moved.get(job_id, one.pool):
                         found.add(job_id)
         for job_id in self._cut - found:
             if job_id in led.jobs:
                 led.cluster.set_end(led.jobs[job_id])
-        for job_id in found:
+        for job_id in found - self._cut:
             led.cluster.claims.ends(job_id, now)
         self._cut = found
 
@@ -288,13 +345,6 @@ class Units:
         if job.alloc:
             self._led.cluster.claims.move(job, pool)
         self._led.put_job(job, out)
-
-    def stamp(self, pool: str) -> object:
-        """Changes where its units, or what is guaranteed on them, have changed."""
-        own = self.own.get(pool, ())
-        led = self._led
-        held = {one for unit in own for one in led.parts[unit.node] if led.jobs[one].pool == pool}
-        return frozenset(own), frozenset(held)
 
     # ---- taking back ---------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ from dataclasses import dataclass, field
 from gsched.model.policy import Assoc
 from gsched.policy.book import Book
 
+#: the place of a job in the order of all, the first one lowest
+Rank = tuple[int, int, int]
 NODE, ISLAND = "node", "island"
 GPU = "gres/gpu"
 WORDS = {NODE: "nodes", ISLAND: "islands"}
@@ -45,10 +47,17 @@ class Unit:
     kind: str
     #: it is all of its node
     whole: bool = True
+    #: number of its GPUs
+    size: int = field(init=False, compare=False)
+    _hash: int = field(init=False, compare=False, repr=False)
 
-    @property
-    def size(self) -> int:
-        return self.gpus.bit_count()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", self.gpus.bit_count())
+        object.__setattr__(self, "_hash", hash((self.node, self.gpus)))
+
+    def __hash__(self) -> int:
+        # There are many of them, in sets.
+        return self._hash
 
 
 @dataclass
@@ -59,11 +68,16 @@ class Pool:
     unit: str
     #: TRES name ("gres/gpu", "gres/gpu:h100") -> GPUs
     gpus: dict[str, int] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
 
     def suits(self, unit: Unit) -> str:
         """The name under which a unit counts here; "" it does not."""
-        typed = f"{GPU}:{unit.kind}"
-        return typed if unit.kind and typed in self.gpus else GPU if GPU in self.gpus else ""
+        found = self._names.get(unit.kind)
+        if found is None:
+            typed = f"{GPU}:{unit.kind}"
+            other = GPU if GPU in self.gpus else ""
+            found = self._names[unit.kind] = typed if typed in self.gpus else other
+        return found
 
     def takes(self, wants: Mapping[str, int]) -> bool:
         """Whether it is GPUs of its kind that a job wants."""
@@ -167,108 +181,165 @@ class Running:
     #: the pools in which it could be, lowest account first
     may: Sequence[str]
     #: first in order first
-    rank: tuple[int, int, int]
+    rank: Rank
     units: frozenset[Unit]
 
 
-def bound(running: Iterable[Running]) -> dict[str, set[Unit]]:
-    """Pool -> units with its guaranteed jobs."""
-    found: dict[str, set[Unit]] = {}
-    for one in running:
-        if one.pool:
-            found.setdefault(one.pool, set()).update(one.units)
-    return found
+@dataclass
+class Held:
+    """What a pool has of what it is guaranteed."""
 
+    pool: Pool
+    #: units with its guaranteed jobs
+    units: set[Unit] = field(default_factory=set)
+    #: GPUs that it may still have, by the name under which they count
+    left: dict[str, int] = field(default_factory=dict)
 
-def fits(pool: Pool, units: Collection[Unit]) -> bool:
-    """Whether a pool may have all these units."""
-    used: dict[str, int] = {}
-    for unit in units:
-        name = pool.suits(unit)
-        if not name:
-            return False
-        used[name] = used.get(name, 0) + unit.size
-    return all(used[name] <= pool.gpus[name] for name in used)
+    def __post_init__(self) -> None:
+        self.left = dict(self.pool.gpus)
+
+    def fits(self, units: Collection[Unit]) -> bool:
+        """Whether it may have all these units, too."""
+        used: dict[str, int] = {}
+        for unit in units:
+            if unit not in self.units:
+                name = self.pool.suits(unit)
+                if not name:
+                    return False
+                used[name] = used.get(name, 0) + unit.size
+        return all(count <= self.left[name] for name, count in used.items())
+
+    def take(self, units: Collection[Unit]) -> None:
+        for unit in units:
+            if unit not in self.units:
+                self.units.add(unit)
+                name = self.pool.suits(unit)
+                self.left[name] = self.left.get(name, 0) - unit.size
+
+    @property
+    def full(self) -> bool:
+        return not any(count > 0 for count in self.left.values())
 
 
 def settle(
     known: Mapping[str, Pool],
-    running: Sequence[Running],
-    first: Callable[[str], tuple[int, int, int] | None],
+    guaranteed: Iterable[Running],
+    others: Iterable[Running],
+    first: Callable[[str], Rank | None],
     strict: bool = False,
-) -> tuple[dict[int, str], dict[str, tuple[int, int, int]]]:
-    """Running jobs whose pool changes: job -> pool; and by pool the first that has no room there.
-    Jobs of a pool that is smaller than what they
-    hold, or is no more, are borrowed work, the last in order first; borrowed work is guaranteed
-    where its pool has room for the units that it lies on and no waiting job of the pool comes
-    before it (`first`: the rank of the first one); `strict`: nor a running one that has none. Cost:
-    running jobs."""
-    stuck: dict[str, tuple[int, int, int]] = {}
+) -> tuple[dict[int, str], dict[str, Rank], dict[str, Held]]:
+    """Running jobs whose pool changes: job -> pool; by pool the first that has no room there; and
+    what each pool has then.
+
+    Jobs of a pool that is smaller than what they hold, or is no more, are borrowed work, the last
+    in order first; borrowed work (`others`, in order) is guaranteed where its pool has room for the
+    units that it lies on and no waiting job of the pool comes before it (`first`: the rank of the
+    first one); `strict`: nor a running one that has none. Cost: running jobs."""
+    stuck: dict[str, Rank] = {}
     changed: dict[int, str] = {}
-    by_pool: dict[str, list[Running]] = {}
     whose: dict[Unit, str] = {}
-    for one in sorted(running, key=lambda each: each.rank):
-        if one.pool:
-            by_pool.setdefault(one.pool, []).append(one)
-    held: dict[str, set[Unit]] = {name: set() for name in known}
-    for name, jobs in by_pool.items():
-        for one in jobs:
-            pool = known.get(name)
-            more = held[name] | one.units if pool is not None else set()
-            theirs = any(whose.get(unit, name) != name for unit in one.units)
-            if pool is None or theirs or name not in one.may or not fits(pool, more):
-                changed[one.job_id] = ""
-                continue
-            held[name] = more
-            whose |= dict.fromkeys(one.units, name)
-    for one in sorted(running, key=lambda each: each.rank):
-        if one.pool or not one.may:
+    held = {name: Held(pool) for name, pool in known.items()}
+    guaranteed = list(guaranteed)
+    if _all_fit(guaranteed, held, whose):
+        # As nearly always: in whatever order.
+        guaranteed.clear()
+    else:
+        held = {name: Held(pool) for name, pool in known.items()}
+        whose.clear()
+    for one in sorted(guaranteed, key=lambda each: each.rank):
+        name = one.pool
+        mine = held.get(name) if name in one.may else None
+        theirs = any(whose.get(unit, name) != name for unit in one.units)
+        if mine is None or theirs or not mine.fits(one.units):
+            changed[one.job_id] = ""
             continue
+        mine.take(one.units)
+        for unit in one.units:
+            whose[unit] = name
+    for one in others:
         for name in one.may:
-            before = first(name)
-            late = (before is not None and before < one.rank) or (strict and name in stuck)
-            more = held[name] | one.units
-            theirs = any(whose.get(unit, name) != name for unit in one.units)
-            if late or theirs or not fits(known[name], more):
+            mine = held[name]
+            if mine.full and not one.units <= mine.units:
                 stuck.setdefault(name, one.rank)
                 continue
-            held[name] = more
-            whose |= dict.fromkeys(one.units, name)
+            before = first(name)
+            late = (before is not None and before < one.rank) or (strict and name in stuck)
+            theirs = any(whose.get(unit, name) != name for unit in one.units)
+            if late or theirs or not mine.fits(one.units):
+                stuck.setdefault(name, one.rank)
+                continue
+            mine.take(one.units)
+            for unit in one.units:
+                whose[unit] = name
             changed[one.job_id] = name
             break
-    return changed, stuck
+    return changed, stuck, held
+
+
+def _all_fit(
+    guaranteed: Iterable[Running], held: Mapping[str, Held], whose: dict[Unit, str]
+) -> bool:
+    """Whether guaranteed jobs are all where they may be; each pool has what they hold then."""
+    for one in guaranteed:
+        mine = held.get(one.pool)
+        if mine is None or one.pool not in one.may:
+            return False
+        for unit in one.units:
+            if unit not in mine.units:
+                if whose.setdefault(unit, one.pool) != one.pool or not mine.pool.suits(unit):
+                    return False
+                mine.take((unit,))
+    return all(count >= 0 for one in held.values() for count in one.left.values())
 
 
 def choose(
-    known: Mapping[str, Pool],
-    held: Mapping[str, set[Unit]],
+    held: Mapping[str, Held],
     wanting: Collection[str],
-    there: Sequence[Unit],
-    cost: Callable[[Unit, str], float],
+    there: Iterable[Unit],
+    cost: Callable[[Unit], float],
+    usable: Callable[[Unit], bool],
     before: Mapping[str, Collection[Unit]],
 ) -> dict[str, set[Unit]]:
     """Pool -> the units that are its own until the next pass: those that are bound to it, and for
-    pools for which jobs wait all that they lack: those that cost least, of equals those that were
-    its own `before`. `there`: units that take work; cost 0: nobody is there. Cost: units, and
-    n log n in those that somebody is on where there are not enough others."""
-    found = {name: set(held.get(name, ())) for name in known}
-    taken = {unit for units in found.values() for unit in units}
-    for name, pool in known.items():
-        if name not in wanting:
-            continue
-        mine = before.get(name, ())
-        left = dict(pool.gpus)
-        for unit in found[name]:
-            left[pool.suits(unit)] = left.get(pool.suits(unit), 0) - unit.size
-        if not any(count > 0 for count in left.values()):
-            continue
-        free = [unit for unit in there if unit not in taken and pool.suits(unit)]
-        free.sort(key=lambda unit: (cost(unit, name), unit not in mine))
-        for unit in free:
-            if 0 < unit.size <= left[pool.suits(unit)]:
-                left[pool.suits(unit)] -= unit.size
+    pools for which jobs wait all that they lack: first those on which nobody is (cost 0), of them
+    those that were its own `before`; then those that cost least. `there`: all units, of which
+    those that are not `usable` are left out. Cost: units; n log n in those that somebody is on,
+    where there are not enough others."""
+    found = {name: set(one.units) for name, one in held.items()}
+    lacking = {name: dict(held[name].left) for name in wanting if not held[name].full}
+    if not lacking:
+        return found
+    taken = {unit for one in held.values() for unit in one.units}
+    free: dict[Unit, None] = {}
+    busy: list[tuple[float, Unit]] = []
+    for unit in there:
+        if unit not in taken:
+            price = cost(unit)
+            if price:
+                busy.append((price, unit))
+            else:
+                free[unit] = None
+    busy.sort(key=lambda one: one[0])
+
+    def take(name: str, units: Iterable[Unit]) -> None:
+        left, pool = lacking[name], held[name].pool
+        for unit in units:
+            if not any(count > 0 for count in left.values()):
+                return
+            kind = pool.suits(unit)
+            if kind and unit not in taken and 0 < unit.size <= left[kind] and usable(unit):
+                left[kind] -= unit.size
                 found[name].add(unit)
                 taken.add(unit)
+
+    for name in lacking:
+        take(name, [unit for unit in before.get(name, ()) if unit in free])
+    for name in lacking:
+        take(name, free)
+    for name in lacking:
+        take(name, (unit for _, unit in busy))
+        # Whatever has been taken is looked at but once.
+        busy = [one for one in busy if one[1] not in taken]
     return found
 
 
@@ -276,13 +347,13 @@ __all__ = [
     "GPU",
     "ISLAND",
     "NODE",
+    "Held",
     "Pool",
+    "Rank",
     "Running",
     "Unit",
-    "bound",
     "broken",
     "choose",
-    "fits",
     "pools",
     "settle",
 ]

@@ -38,12 +38,13 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement]) -> tuple[list[Pre
         job = led.jobs.get(job_id)
         if job is None or job_id in begun or job.claim is not None or job.spec.begin > now:
             continue
-        back = units.borrowers(job, pool)
-        stamp = (job_id, units.stamp(pool), frozenset(one.id for one in back))
-        known, until = units.tried.get(pool, (None, 0))
-        if known == stamp and now < until:
-            wake = min(wake or until, until)
+        known, until = units.tried.get(pool, (0, 0))
+        if known == job_id and pool not in units.news and now < until:
+            if until <= now + AGAIN_S:
+                wake = min(wake or until, until)
             continue
+        units.news.discard(pool)
+        back = units.borrowers(job, pool)
         plan = _plan(led, job, pool, back, taken, now)
         if plan is not None:
             found.append(plan)
@@ -51,7 +52,7 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement]) -> tuple[list[Pre
             units.tried.pop(pool, None)
             continue
         # Who is left alone for a while may be asked later.
-        units.tried[pool] = stamp, now + AGAIN_S
+        units.tried[pool] = job_id, now + (AGAIN_S if back else 1 << 40)
         if back:
             wake = min(wake or now + AGAIN_S, now + AGAIN_S)
     return found, wake
