@@ -210,7 +210,7 @@ def _words(session: _Session, words: Sequence[str]) -> int:
     """One command."""
     keyword, fewest, most = _keyword(words[0])
     rest = list(words[1:])
-    plain = keyword in ("update", "version")
+    plain = keyword in ("create", "delete", "update", "version")
     place = f"{words[0]} keyword" if plain else f"keyword:{words[0]}"
     if len(rest) < fewest:
         raise Stop(1, f"too few arguments for {place}\n")
@@ -274,14 +274,7 @@ def _change(session: _Session, keyword: str, rest: list[str]) -> int:
     if keyword == "update":
         return change.update(rest, streams, reader)
     if keyword in ("create", "delete"):
-        from gsched_cli import scontrol_partition, scontrol_reservation
-
-        if scontrol_reservation.meant(rest[:1] if keyword == "delete" else rest):
-            if keyword == "create":
-                return scontrol_reservation.create(rest, streams, reader)
-            return scontrol_reservation.delete(rest, reader)
-        verb = scontrol_partition.create if keyword == "create" else scontrol_partition.delete
-        return verb(rest, reader)
+        return _create(rest, streams, reader) if keyword == "create" else _delete(rest, reader)
     if keyword in ("hold", "uhold", "release"):
         return change.hold(keyword, rest, streams, reader)
     if keyword == "notify":
@@ -291,6 +284,31 @@ def _change(session: _Session, keyword: str, rest: list[str]) -> int:
     if keyword == "shutdown":
         return change.shutdown(reader)
     return change.each_job(keyword, rest, streams, reader)
+
+
+def _create(rest: list[str], streams: Streams, reader: Reader) -> int:
+    from gsched_cli import scontrol_partition, scontrol_reservation, scontrol_words
+
+    kind, words = scontrol_words.created(rest)
+    if kind == "reservation":
+        return scontrol_reservation.create(words, streams, reader)
+    return scontrol_partition.create(words, reader)
+
+
+def _delete(rest: list[str], reader: Reader) -> int:
+    from gsched_cli import scontrol_partition, scontrol_reservation, scontrol_words
+
+    kind, name = scontrol_words.deleted(rest)
+    if kind == "reservation":
+        return scontrol_reservation.delete(name, rest[0], reader)
+    if kind == "partition":
+        return scontrol_partition.delete(name, rest[0], reader)
+    # Nodes are those of slurm.conf.
+    raise Stop(
+        1,
+        f"{NAME}: error: failed to delete nodes {name}\n"
+        f"delete_node {rest[0]}: Invalid node name specified\n",
+    )
 
 
 def _show(session: _Session, rest: list[str]) -> int:

@@ -55,12 +55,9 @@ def create(words: Sequence[str], reader: Reader) -> int:
     return _send(reader, request, "Error creating the partition: ")
 
 
-def delete(words: Sequence[str], reader: Reader) -> int:
-    """`delete partitionname=NAME`."""
-    name = name_of(words)
-    if not name:
-        raise Stop(1, f"{NAME}: error: Invalid input: {' '.join(words)}\n")
-    return _send(reader, UpdatePartition(name, "delete"), f"delete_partition {words[0]}: ")
+def delete(name: str, word: str, reader: Reader) -> int:
+    """`delete partitionname=NAME`; `word` is the first one after `delete`, as it was typed."""
+    return _send(reader, UpdatePartition(name, "delete"), f"delete_partition {word}: ")
 
 
 def _fields(words: Sequence[str]) -> dict[str, str]:

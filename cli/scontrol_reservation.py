@@ -58,11 +58,6 @@ class _Wrong(Exception):
     """What is wrong with the words given, without "No reservation created."."""
 
 
-def meant(words: Sequence[str]) -> bool:
-    """Whether the words of a command are about a reservation."""
-    return any(word.partition("=")[0].lower() in _ENTITY for word in words)
-
-
 def create(words: Sequence[str], streams: Streams, reader: Reader) -> int:
     """`create reservation [KEY=VALUE ...]`."""
     name, fields = _checked(words, reader, "created")
@@ -100,18 +95,17 @@ def create(words: Sequence[str], streams: Streams, reader: Reader) -> int:
 def update(words: Sequence[str], streams: Streams, reader: Reader) -> int:
     """`update reservationname=NAME KEY=VALUE ...`."""
     name, fields = _checked(words, reader, "update")
+    if not name:
+        raise _stop("Reservation must be given.  No reservation update.")
     request = UpdateReservation(name, "update", fields)
     _send(reader, request, "Error updating the reservation: ", "slurm_update error: ")
     streams.stdout.write("Reservation updated.\n")
     return 0
 
 
-def delete(words: Sequence[str], reader: Reader) -> int:
-    """`delete reservation=NAME`, `delete reservation NAME`."""
-    _, equals, value = words[0].partition("=")
-    name = value if equals else " ".join(words[1:2])
-    request = UpdateReservation(name, "delete")
-    _send(reader, request, f"delete_reservation {words[0]}: ", "")
+def delete(name: str, word: str, reader: Reader) -> int:
+    """`delete reservation=NAME`; `word` is the first one after `delete`, as it was typed."""
+    _send(reader, UpdateReservation(name, "delete"), f"delete_reservation {word}: ", "")
     return 0
 
 

@@ -15,7 +15,9 @@ from gsched.wire.messages import (
     UpdateNode,
     Write,
 )
+from gsched_cli import scontrol_words
 from gsched_cli.common import Reader, Streams, error
+from gsched_cli.scontrol_words import NO_ENTITY, bare, kind_of
 from gsched_cli.stop import UNREACHABLE, Stop, asking
 
 NAME = "scontrol"
@@ -116,11 +118,6 @@ NODE_STATES: dict[str, tuple[int, str]] = {
     "resume": (3, "resume"),
     "undrain": (3, "undrain"),
 }
-NO_ENTITY = (
-    "No valid entity in update command\n"
-    'Input line must include "NodeName", "PartitionName", "Reservation", "JobId", '
-    'or "SlurmctldDebug"\n'
-)
 NOT_SUPPORTED = "Requested operation not supported on this system"
 _UNSUPPORTED_FIELD = "Update of this parameter is not supported: "
 
@@ -141,29 +138,23 @@ def lookup(word: str, table: dict[str, tuple[int, str]]) -> str | None:
 
 def update(words: Sequence[str], streams: Streams, reader: Reader) -> int:
     """`update ENTITY=... KEY=VALUE ...`."""
-    for word in words:
-        key, equals, value = word.partition("=")
-        low = key.lower()
-        if not equals:
-            continue
-        if low in ("jobid", "job") and value:
-            return _update_job(value, words, streams, reader)
-        if low in ("nodename", "node", "nodes") and value:
-            return _update_node(value, words, reader)
-        if low in ("partitionname", "partition", "reservationname", "reservation", "stepid"):
-            # A partition may be named to move a job to it.
-            if any(other.lower().startswith(("job=", "jobid=")) for other in words):
-                continue
-            if low.startswith("partition"):
-                from gsched_cli import scontrol_partition
+    kind, words = scontrol_words.updated(words)
+    if kind in ("job", "jobname"):
+        return _update_job(kind, words, streams, reader)
+    if kind == "node":
+        return _update_node(words, reader)
+    if kind == "partition":
+        from gsched_cli import scontrol_partition
 
-                return scontrol_partition.update(value, words, reader)
-            if low.startswith("reservation"):
-                from gsched_cli import scontrol_reservation
+        name = scontrol_partition.name_of(words)
+        if not name:
+            raise Stop(1, NO_ENTITY)
+        return scontrol_partition.update(name, words, reader)
+    if kind == "reservation":
+        from gsched_cli import scontrol_reservation
 
-                return scontrol_reservation.update(words, streams, reader)
-            raise Stop(1, f"slurm_update error: {NOT_SUPPORTED}\n")
-    raise Stop(1, NO_ENTITY)
+        return scontrol_reservation.update(words, streams, reader)
+    raise Stop(1, f"slurm_update error: {NOT_SUPPORTED}\n")
 
 
 def _pairs(
@@ -188,8 +179,15 @@ def _pairs(
     return fields
 
 
-def _update_job(ids: str, words: Sequence[str], streams: Streams, reader: Reader) -> int:
-    fields = _pairs(words, ("jobid", "job"), JOB_FIELDS)
+def _update_job(kind: str, words: Sequence[str], streams: Streams, reader: Reader) -> int:
+    whose = [word for word in words if word.lower().startswith("userid=")]
+    named = [word for word in words if kind_of(word) == kind]
+    rest = [word for word in words if word not in (*whose, *named)]
+    fields = _pairs(rest, (), JOB_FIELDS)
+    # Of several the last one counts.
+    ids = named[-1].partition("=")[2]
+    if kind == "jobname":
+        ids = ",".join(_of_name(ids, whose[-1].partition("=")[2] if whose else "", reader))
     for name in ("timelimit", "timemin"):
         if name in fields:
             _check_time("TimeLimit" if name == "timelimit" else "TimeMin", fields[name])
@@ -206,10 +204,27 @@ def _check_time(name: str, value: str) -> None:
         raise Stop(1, f"{NAME}: error: Invalid {name} value\n") from None
 
 
-def _update_node(names: str, words: Sequence[str], reader: Reader) -> int:
+def _of_name(name: str, user: str, reader: Reader) -> list[str]:
+    """Ids of the jobs of that name that have not ended, of one user where one is named."""
+    from gsched_cli.process import uid_of
+
+    query = JobQuery(active_only=True)
+    rows = asking(lambda: reader.jobs(query), f"{NAME}: error: Could not load state information:")
+    uid = uid_of(user) if user else reader.uid or None
+    if user and uid is None:
+        raise Stop(1, f"Invalid UserID: {user}\nRequest aborted\n")
+    found = [str(job.id) for job in rows.jobs if job.spec.name == name and uid in (None, job.uid)]
+    if not found:
+        whose = "" if uid is None else f"user ID {uid} and "
+        raise Stop(1, f"{NAME}: error: No jobs with {whose}name '{name}'\n")
+    return found
+
+
+def _update_node(words: Sequence[str], reader: Reader) -> int:
     from gsched.hostlist import HostlistError, expand
 
-    fields = _pairs(words, ("nodename", "node", "nodes"), NODE_FIELDS)
+    names = next(word for word in words if kind_of(word) == "node").partition("=")[2]
+    fields = _pairs(words, ("node",), NODE_FIELDS)
     try:
         nodes = _all_nodes(reader) if names.upper() == "ALL" else expand(names)
     except HostlistError as problem:
@@ -254,12 +269,12 @@ def hold(verb: str, words: Sequence[str], streams: Streams, reader: Reader) -> i
             ids = _named(word, reader)
             if not ids:
                 raise Stop(1, "slurm_suspend error:Invalid job id specified\n")
-            reply = _call(reader, UpdateJob(ids, verb), word)
+            reply = _call(reader, UpdateJob(ids, verb), bare(word))
         except Stop as stop:
             streams.stderr.write(stop.text)
             code = stop.code
             continue
-        failed = _report(reply, word, streams)
+        failed = _report(reply, bare(word), streams)
         if failed:
             code = failed
             streams.stderr.write(f"slurm_suspend error:{_last(reply)}\n")
@@ -269,7 +284,7 @@ def hold(verb: str, words: Sequence[str], streams: Streams, reader: Reader) -> i
 def _named(word: str, reader: Reader) -> list[str]:
     key, equals, name = word.partition("=")
     if not equals or key.lower() not in ("jobname", "name"):
-        return _split(word)
+        return _split(bare(word))
     query = JobQuery(active_only=True)
     rows = asking(lambda: reader.jobs(query), "slurm_suspend error:")
     return [
@@ -287,6 +302,7 @@ def each_job(verb: str, words: Sequence[str], streams: Streams, reader: Reader) 
         if word.lower() == "incomplete" and verb.startswith("requeue"):
             fields["incomplete"] = "1"
             continue
+        word = bare(word)
         try:
             reply = _call(reader, UpdateJob(_split(word), verb, fields), word)
         except Stop as stop:
