@@ -143,7 +143,7 @@ class Ledger:
         self.units = units.Units(self)
         self.cluster.trace_pools(self.units.ways)
         #: what goes on being used, and how jobs are ranked
-        self.meter = Meter(self.book, rules_of(config))
+        self.meter = Meter(self.book, rules_of(config), self._part_qos)
         self.ranking = ranking.Ranking(self)
         self.cluster.rank_by(self.ranking.rank)
         self.answers: dict[bytes, StoredAnswer] = {}
@@ -441,6 +441,10 @@ class Ledger:
     def task_count(self) -> int:
         """Jobs that MaxJobCount counts: each task of an array is one."""
         return len(self.jobs) + self.extra_tasks
+
+    def _part_qos(self, name: str) -> str:
+        part = self.config.partitions.get(name)
+        return part.qos.lower() if part is not None else ""
 
     def put_job(self, job: Job, out: Outcome) -> None:
         """Names the job as changed."""

@@ -12,7 +12,7 @@ life. A stretch is an attempt from its start to its end, without the times it wa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -80,6 +80,8 @@ class Stretch:
     begin: float
     #: TRES held by name, "billing" among them
     tres: Rates
+    #: what it runs in: its QOS has used the same
+    partition: str = ""
 
 
 def rules_of(config: Config) -> Rules:
@@ -94,7 +96,8 @@ def stretch_of(job: Job) -> Stretch | None:
     held = tres.allocated(job)
     held["billing"] = job.billing if job.billing >= 0 else held.get("cpu", 0)
     begin = float(job.suspend_time or job.start_time)
-    return Stretch(job.assoc_id, job.spec.qos, job.user, job.spec.account, begin, held)
+    spec = job.spec
+    return Stretch(job.assoc_id, spec.qos, job.user, spec.account, begin, held, job.partition)
 
 
 def at(used: Used, now: float, half_life: float, reset: float = 0.0) -> Used:
@@ -163,10 +166,13 @@ class Meter:
 
     book: Book
     rules: Rules = field(default_factory=Rules)
+    #: the QOS of a partition; "" it has none
+    part_qos: Callable[[str], str] = lambda _: ""
     #: job id -> what it works at
     lasting: dict[int, Stretch] = field(default_factory=dict)
     _by_assoc: dict[int, set[int]] = field(default_factory=dict)
     _by_qos: dict[str, set[int]] = field(default_factory=dict)
+    _by_part: dict[str, set[int]] = field(default_factory=dict)
 
     def begin(self, job_id: int, stretch: Stretch) -> None:
         """A job works from now on. Cost: constant."""
@@ -174,6 +180,7 @@ class Meter:
         self.lasting[job_id] = stretch
         self._by_assoc.setdefault(stretch.assoc_id, set()).add(job_id)
         self._by_qos.setdefault(stretch.qos, set()).add(job_id)
+        self._by_part.setdefault(stretch.partition, set()).add(job_id)
 
     def end(self, job_id: int) -> Stretch | None:
         """It stands still, or is over: what is to be recorded. Cost: constant."""
@@ -181,6 +188,7 @@ class Meter:
         if stretch is not None:
             _leave(self._by_assoc, stretch.assoc_id, job_id)
             _leave(self._by_qos, stretch.qos, job_id)
+            _leave(self._by_part, stretch.partition, job_id)
         return stretch
 
     def recorded(
@@ -245,13 +253,17 @@ class Meter:
     def _scopes(self, stretch: Stretch) -> list[int | str]:
         assoc = self.book.assocs.get(stretch.assoc_id)
         found: list[int | str] = [one.id for one in self.book.chain(assoc)] if assoc else []
-        if stretch.qos in self.book.qos:
-            found.append(stretch.qos)
-        return found
+        # Once, where the job's is the partition's, too.
+        names = dict.fromkeys((stretch.qos, self.part_qos(stretch.partition)))
+        return [*found, *(name for name in names if name in self.book.qos)]
 
     def _jobs(self, of: int | str) -> list[int]:
         if isinstance(of, str):
-            return sorted(self._by_qos.get(of, ()))
+            ids = set(self._by_qos.get(of, ()))
+            for partition, more in self._by_part.items():
+                if self.part_qos(partition) == of:
+                    ids |= more
+            return sorted(ids)
         assoc = self.book.assocs.get(of)
         if assoc is None:
             return []

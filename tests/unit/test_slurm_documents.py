@@ -18,7 +18,7 @@ from gsched.model import Job, JobSpec, JobState, Shape
 from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, Used, User
 from gsched.policy import Book
 from gsched.policy.fairshare import classic, fair_tree
-from gsched.wire.messages import Done, Refused, SubmitJob, UpdateJob
+from gsched.wire.messages import CancelJobs, Done, Refused, SubmitJob, UpdateJob
 
 #: no factor counts but those that are added
 NO_FACTORS = (
@@ -457,17 +457,39 @@ def test_limits_of_a_type_of_gpu() -> None:
 @pytest.mark.parametrize(("factor", "counted"), [(2.0, 200), (0.5, 50), (0.0, 0), (1.0, 100)])
 def test_usage_factor(factor: float, counted: int) -> None:
     """With a factor of 2 "for every TRESBillingUnit second a job ran it would count for 2 ... A
-    setting of 0 would add no timed usage"; the partition's QOS has no say."""
+    setting of 0 would add no timed usage ... The usage factor only applies to the job's QOS and
+    not the partition QOS": what the partition's QOS has used is multiplied by the job's, too
+    (recorded: 22.05 counted 936 for 4 CPUs, 117 seconds and a factor of 2)."""
     conf = multifactor("PriorityDecayHalfLife=0", "PriorityUsageResetPeriod=YEARLY")
     made = bench(conf=conf.replace("PartitionName=gpu", "PartitionName=gpu QOS=gold"))
     qos(made, "normal", usage_factor=factor)
     qos(made, "gold", usage_factor=7.0)
-    job(made)
+    one = job(made)
     made.schedule()
+    one.configuring = False
     made.now += 100
-    assert made.led.meter.used(20, made.now).tres.get("billing", 0.0) == counted
-    # What the partition's QOS says is of its jobs, not of those that run in the partition.
-    assert "gold" not in made.led.book.used
+    for _ in range(2):
+        for of in (20, 10, 1, "normal", "gold"):
+            used = made.led.meter.used(of, made.now)
+            assert (used.tres.get("billing", 0.0), used.wall) == (counted, counted)
+        # The same once it is recorded: it stands still from now on.
+        made.write(UpdateJob([str(one.id)], "suspend"), 0)
+        made.now += 50
+
+
+def test_minutes_of_a_partitions_qos() -> None:
+    """qos.html, "Partition QOS": "the partition will have all the same limits as the QOS". What
+    jobs have used that are over counts, whatever QOS they had."""
+    conf = multifactor("PriorityDecayHalfLife=0", "PriorityUsageResetPeriod=YEARLY")
+    made = bench(conf=conf.replace("PartitionName=gpu", "PartitionName=gpu QOS=gold"))
+    qos(made, "gold", grp_tres_mins={"cpu": 100}, grp_wall=1000)
+    first = job(made, shape=Shape(ntasks=4))
+    made.schedule()
+    made.now += 1500
+    assert run(made, submit(made)) == ["QOSGrpCPUMinutesLimit"]
+    made.write(CancelJobs([str(first.id)]), 0)
+    assert made.led.book.used["gold"].tres["cpu"] == 6000.0
+    assert run(made, submit(made)) == ["QOSGrpCPUMinutesLimit"]
 
 
 @pytest.mark.parametrize(
