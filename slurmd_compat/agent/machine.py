@@ -409,6 +409,8 @@ class Agent(Conversation):
             return
         if order.target != "batch":
             self.steps.signal_job(key, order.signum)
+            if order.target == "all":
+                self.steps.reached(key, order.signum, now)
         if attempt.step == SPAWNED:
             self._out.append(SignalStep(key, order.signum, order.target))
 

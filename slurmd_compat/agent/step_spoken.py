@@ -19,6 +19,8 @@ from slurmd_compat.agent.step_words import (
 
 #: ms within which a second interrupt ends the step
 INTERRUPT_MS = 1_000
+#: ms within which a client passes on what its tasks have got already (scancel --full)
+ECHO_MS = 1_000
 
 HUP, INT, QUIT, KILL, USR1, USR2, PIPE, ALRM, TERM = 1, 2, 3, 9, 10, 12, 13, 14, 15
 CONT = 18
@@ -47,6 +49,8 @@ class Spoken:
         self._emit = emit
         self.clients: list[Client] = []
         self._last_interrupt = -1
+        #: signal that its tasks and its client have got together, and when
+        self.reached = (0, 0)
         #: no more is said of tasks after a second interrupt
         self._mute = False
 
@@ -161,7 +165,9 @@ class Spoken:
         elif signum == PIPE:
             self.abort("cancelled", KILL, now)
         elif signum in (USR1, USR2):
-            self.signal(signum, now)
+            known, at = self.reached
+            if signum != known or now - at > ECHO_MS:
+                self.signal(signum, now)
 
     def _cancelled(self) -> None:
         """The client ends it: it is cancelled by the job's user (sacct: CANCELLED by UID)."""

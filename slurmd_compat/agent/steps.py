@@ -176,6 +176,12 @@ class Steps:
         """To all shares of the attempt on this node."""
         self.shares.signal_job(key, signum)
 
+    def reached(self, key: Key, signum: int, now: int) -> None:
+        """The script's children, and so the clients of its steps, have the signal as well."""
+        jobs = self.jobs.get(key)
+        for lead in jobs.running if jobs is not None else ():
+            lead.reached = (signum, now)
+
     def retry(self, key: Key, now: int) -> None:
         """The attempt goes on: steps that wait are looked at."""
         jobs = self.jobs.get(key)

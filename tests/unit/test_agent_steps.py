@@ -20,7 +20,7 @@ from slurmd_compat.agent.step_words import (
     StepKey,
 )
 
-INT, QUIT, KILL, USR1, TERM, CONT = 2, 3, 9, 10, 15, 18
+INT, QUIT, KILL, USR1, USR2, TERM, CONT = 2, 3, 9, 10, 12, 15, 18
 STATUS = "srun: StepId=7.0 tasks 0-1: running"
 ABORTED = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish."
 
@@ -375,6 +375,28 @@ def test_a_later_limit_of_the_steps_own_changes_nothing() -> None:
     world.obey()
     world.advance(3000)
     assert world.kept[0].state == StepState.CANCELLED
+
+
+def test_a_signal_to_all_of_a_job_reaches_a_task_once() -> None:
+    """scancel --full: srun is a child of the script and has it as well, and passes on what it gets.
+    A 22.05's task had it once."""
+    world = running()
+    client = world.create(1, ntasks=1)
+    (supervisor,) = world.supervisors.values()
+    world.order("n1", Signal(0, 7, 1, USR1, "all"))
+    world.advance(5)
+    world.say(client, "G", bytes([USR1]))
+    assert supervisor.signals == [USR1]
+    world.say(client, "G", bytes([USR2]))
+    assert supervisor.signals == [USR1, USR2]
+    # What srun gets later is another one.
+    world.advance(1100)
+    world.say(client, "G", bytes([USR1]))
+    assert supervisor.signals == [USR1, USR2, USR1]
+    # And what goes to the steps alone never comes from srun.
+    world.order("n1", Signal(0, 7, 1, USR2, "steps"))
+    world.say(client, "G", bytes([USR2]))
+    assert supervisor.signals == [USR1, USR2, USR1, USR2, USR2]
 
 
 def test_the_jobs_warning_goes_to_its_steps() -> None:
