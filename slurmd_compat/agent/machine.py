@@ -102,6 +102,8 @@ class Agent(Conversation):
         super().__init__(node, boot_id, nonce)
         self.prolog = prolog
         self.epilog = epilog
+        #: the journal is being taken up
+        self._restoring = False
         self.steps = Steps(
             node,
             boot_id,
@@ -154,6 +156,7 @@ class Agent(Conversation):
         """The state after a restart of the daemon: what the journal holds, each living step to be
         adopted. Called once, before any input."""
         self._out = []
+        self._restoring = True
         self.identity = identity
         self._facing = identity.cluster
         known = list(records)
@@ -184,6 +187,7 @@ class Agent(Conversation):
                 self._settle(attempt, now)
             elif record.phase == Phase.PREPARING and record.begun:
                 self._begin(attempt, now)
+        self._restoring = False
         self._unblock(now)
         self._register_at = now
         return self._out
@@ -589,6 +593,9 @@ class Agent(Conversation):
         self._unblock(0)
 
     def _unblock(self, now: int) -> None:
+        if self._restoring:
+            # What waits may have ended with its boot, or have begun: its own turn says so.
+            return
         for attempt in list(self._held.values()):
             if attempt.blocked and not self._in_the_way(attempt):
                 self._begin(attempt, now)

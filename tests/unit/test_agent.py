@@ -96,6 +96,7 @@ class World:
         self.lives = 0
         self.now = 1000
         self.disk_full = False
+        self.forgotten_dirs: set[Key] = set()
         self.registered: Register | None = None
         self.start()
 
@@ -151,6 +152,9 @@ class World:
                 self.identity = msgspec.msgpack.encode(action.identity)
             elif isinstance(action, SpawnStep):
                 assert action.key in self.journal, "started without being journalled"
+                if action.key in self.forgotten_dirs:
+                    later.append(Failed(action.key, "could not prepare the job's start"))
+                    continue
                 assert action.key in self.dirs
                 if action.key in self.steps:
                     later.extend(self.said(action.key))
@@ -169,6 +173,9 @@ class World:
                 said = self.steps.get(action.key, ["released"])
                 assert said[-1] in ("released", "lost"), "cleaned up under a living step"
                 self.dirs.discard(action.key)
+                if self.disk_full:
+                    # The journal does not know: after a restart the launcher finds nothing.
+                    self.forgotten_dirs.add(action.key)
             elif isinstance(action, SendRegister):
                 self.registered = self.agent.register_message(FACTS, self.now)
             elif isinstance(action, Log):
@@ -518,6 +525,40 @@ def test_an_attempt_waits_for_gpus_that_another_still_holds() -> None:
     assert world.spawned[key_of(6)] == 0
     world.step(key_of(5), "released", Released(key_of(5)))
     assert world.spawned[key_of(6)] == 1
+
+
+def test_an_attempt_that_waited_for_gpus_ends_with_its_boot() -> None:
+    """The end of the one that held them began it in the middle of the restart: its prolog ran, and
+    the end of that ended the daemon."""
+    world = World(prolog=True)
+    world.register()
+    world.order(
+        Prepare(0, launch(5, gpus=["A"]), go=True), Prepare(0, launch(6, gpus=["A"]), go=True)
+    )
+    assert world.running_hooks == {(key_of(5), "prolog")}
+    world.boot = "boot-2"
+    world.steps.clear()
+    world.start()
+    world.agent.check_invariants()
+    assert world.running_hooks == set()
+    world.register()
+    assert [(a.phase, a.cause) for a in world.report().attempts] == [(Phase.RELEASED, "node")] * 2
+
+
+def test_an_attempt_that_waited_for_gpus_begins_once_after_a_restart() -> None:
+    world = World(prolog=True)
+    world.register()
+    world.order(
+        Prepare(0, launch(5, gpus=["A"]), go=True), Prepare(0, launch(6, gpus=["A"]), go=True)
+    )
+    # The end of the first is in the journal, what follows from it is not.
+    record = msgspec.msgpack.decode(world.journal[key_of(5)], type=Record)
+    record.kill = "cancelled"
+    world.journal[key_of(5)] = msgspec.msgpack.encode(record)
+    before = len(world.actions)
+    world.start()
+    begun = [a for a in world.actions[before:] if isinstance(a, RunHook)]
+    assert [(hook.key, hook.which) for hook in begun] == [(key_of(6), "prolog")]
 
 
 def test_a_full_disk_refuses_the_attempt_and_nothing_starts() -> None:
