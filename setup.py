@@ -57,7 +57,7 @@ def core_extensions() -> list[Extension]:
 CLIENT = "cli/client"
 COMMANDS = (
     *("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "sstat", "sacctmgr"),
-    *("srun", "salloc", "sattach", "sbcast", "sreport", "sprio", "sshare", "gsched-mover"),
+    *("srun", "salloc", "sattach", "sbcast", "sreport", "sprio", "sshare", "sdiag", "gsched-mover"),
 )
 PROGRAMS = [f"build/bin/{name}" for name in COMMANDS]
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 #: the commands that there are
 NAMES = (
     *("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "sstat", "sacctmgr"),
-    *("srun", "salloc", "sattach", "sbcast", "sreport", "sprio", "sshare"),
+    *("srun", "salloc", "sattach", "sbcast", "sreport", "sprio", "sshare", "sdiag"),
 )
 
 #: those that get a Process: what only the calling process knows of itself

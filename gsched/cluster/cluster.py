@@ -322,6 +322,11 @@ class Cluster:
             complete=not decided.more and not len(self._verdicts),
         )
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the plan keeps something for a waiting job."""
+        return self._verdicts.keeps
+
     def tell_settling(self, now: int, until: int) -> Plan:
         """A pass in which nothing may start, as nodes are expected back until then at the latest.
         Cost: ~1 us for each waiting job, once."""

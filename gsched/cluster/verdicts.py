@@ -124,6 +124,11 @@ class Verdicts:
         """Verdicts to be told."""
         return len(self._changed)
 
+    @property
+    def keeps(self) -> bool:
+        """Whether something is kept for a waiting job."""
+        return bool(self._kept)
+
     def add(self, changes: Iterable[tuple[int, int]]) -> None:
         """Verdicts of rows that a pass has changed."""
         self._changed.update([change for change in changes if change[1] != _STARTED])

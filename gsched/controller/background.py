@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Any
 
 from gsched.controller.clock import Clock
@@ -29,6 +30,8 @@ class Background:
         self._ready = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._told = 0.0
         self.plans = 0
+        #: microseconds that the last plan took
+        self.spent = 0
 
     @property
     def fd(self) -> int:
@@ -46,10 +49,12 @@ class Background:
         threading.Thread(target=self._run, args=(draft,), name="plan", daemon=True).start()
 
     def _run(self, draft: Draft) -> None:
+        began = time.perf_counter_ns()
         try:
             draft.run()
         except Exception as problem:
             self._log.error(f"a plan could not be made: {problem}")
+        self.spent = (time.perf_counter_ns() - began) // 1000
         os.eventfd_write(self._ready, 1)
 
     def take(self, ledger: Ledger) -> StartEstimates | None:

@@ -24,6 +24,7 @@ from gsched.controller.load import encode_records
 from gsched.controller.mailer import Mailer
 from gsched.controller.orders import Contents, pack
 from gsched.controller.sharing import Sharing
+from gsched.controller.statistics import Counter, stopwatch
 from gsched.controller.verbs import reconfigure, shutdown, submit, why
 from gsched.ledger import absence
 from gsched.ledger.commands import (
@@ -43,6 +44,7 @@ from gsched.store import Store, ViewStore
 from gsched.wire.messages import (
     BadMessage,
     Call,
+    Diagnose,
     Done,
     ExplainJob,
     FetchConfig,
@@ -134,6 +136,7 @@ class Controller:
         self._nodes_at = 0.0
         self._stopping = False
         self.counts = Counts()
+        self._counter = Counter(clock.now())
         #: request id -> who asked: (routing id, over the network)
         self._askers: dict[bytes, list[tuple[bytes, bool]]] = {}
         self._wants_pass = False
@@ -236,6 +239,7 @@ class Controller:
         """The plan that is ready counts from now on; the next pass finds what still fits."""
         estimates = self._background.take(self._ledger)
         if estimates is not None:
+            self._counter.planned(self._ledger, self._background.spent, self._clock.now())
             self._view.put({("plan", b"estimates"): encode(estimates)})
             self._wants_pass = True
 
@@ -249,10 +253,12 @@ class Controller:
     def _pass(self) -> None:
         before = self._clock.now()
         self._wants_pass = False
+        began = stopwatch()
         plan = self._schedule(self._ledger, before)
         self.counts.passes += 1
         self._carry_out(self._ledger.apply(Start(plan), self._clock.now()))
         after = self._clock.now()
+        self._counter.passed(self._ledger, plan, stopwatch() - began, after)
         if self._status.last_pass != int(after):
             self._status.last_pass = int(after)
             self._view.put({("status", b"controller"): encode(self._status)})
@@ -278,6 +284,7 @@ class Controller:
                 self._sockets.answer(received.routing_id, [encode(refusal)], remote=received.remote)
 
     def _take_node(self, received: Received, out: Outcome) -> None:
+        began = stopwatch()
         message: FromNode | FetchConfig = decode(ToController, received.payload)
         if isinstance(message, FetchConfig):
             answer = self._files.answer(received.name, self._clock.now())
@@ -287,8 +294,10 @@ class Controller:
         if isinstance(message, Register) and message.node != received.name:
             raise BadMessage(f"it calls itself {message.node!r}")
         self._ledger.apply(NodeMessage(received.name, message), self._clock.now(), out)
+        self._counter.message(type(message), began)
 
     def _take_call(self, received: Received, out: Outcome) -> None:
+        began = stopwatch()
         call = decode(Call, received.payload)
         if not call.request_id or call.uid < 0:
             raise BadMessage("a call without a request id or a user")
@@ -309,12 +318,15 @@ class Controller:
             reply = shutdown.shutdown(call, self._ledger.admins, self.stop)
         elif isinstance(write, ExplainJob):
             reply = why.explain(call, write, self._ledger, self._clock.now(), self._log)
+        elif isinstance(write, Diagnose):
+            reply = self._counter.answer(call, write, self._ledger, self._clock.now())
         elif isinstance(write, Reconfigure):
             reply = reconfigure.check(call, self._ledger.admins) or self._reconfigure(call, out)
         if reply is not None:
             out.answers.append((call.request_id, reply))
         else:
             self._ledger.apply(Write(call), self._clock.now(), out)
+        self._counter.request(call, began)
 
     def _reconfigure(self, call: Call, out: Outcome) -> Reply:
         problem = self.reconfigure(out)

@@ -156,6 +156,7 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     job.attempt += 1
     while (job.id, job.attempt) in led.meta.foreign:
         job.attempt += 1
+    led.counts.started += 1
     job.start_time = int(now)
     job.end_time = job.start_time + job.time_limit if job.time_limit else 0
     _end_with_reservation(led, job)
@@ -352,6 +353,15 @@ def end(
             _end(led, member, state, reason, now, out, cause, lost)
 
 
+def _count_end(led: Ledger, state: JobState) -> None:
+    if state == JobState.COMPLETED:
+        led.counts.completed += 1
+    elif state == JobState.CANCELLED:
+        led.counts.canceled += 1
+    else:
+        led.counts.failed += 1
+
+
 def _end(
     led: Ledger,
     job: Job,
@@ -371,6 +381,7 @@ def _end(
         # Its last stretch ends where it began.
         job.suspend_time = int(now)
     move(job, state)
+    _count_end(led, state)
     job.reason = reason
     job.end_time = int(now)
     if lost and job.start_time:

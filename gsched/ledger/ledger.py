@@ -75,6 +75,7 @@ from gsched.model import (
     Step,
     Used,
 )
+from gsched.model.statistics import JobCounts
 from gsched.policy import Book
 from gsched.policy.preempt import Rules
 from gsched.policy.quota import Quota
@@ -132,6 +133,8 @@ class Ledger:
         self.before = meta.last_now
         self.admins = frozenset(admins)
         self.jobs: dict[int, Job] = {}
+        #: since the start, or since `sdiag --reset`
+        self.counts = JobCounts()
         self.nodes: dict[str, Node] = {}
         self.live: dict[str, NodeLive] = {}
         self.cluster = Cluster(config)

@@ -97,6 +97,7 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
         led.jobs[component.id] = component
     for component in made:
         _enter(led, component, now, out)
+    led.counts.submitted += max(1, len(tasks)) + len(made) - 1
     return Done(call.request_id, 0, value=job.id)
 
 

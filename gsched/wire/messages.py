@@ -423,6 +423,13 @@ class ExplainJob(_Msg):
     at: int = 0
 
 
+class Diagnose(_Msg):
+    """What the controller counts of its own work: `Done.data` is a JSON `model.statistics`."""
+
+    #: begin anew instead, for administrators
+    reset: bool = False
+
+
 class AskAgent(_Msg):
     """A request (wire.steps.ToAgent) for the agent that leads a job; `Done.blob` is its answer.
     Nothing is stored."""
@@ -457,6 +464,7 @@ Write = (
     | Shutdown
     | AckOutbox
     | ExplainJob
+    | Diagnose
     | AskAgent
     | ManagePolicy
 )
