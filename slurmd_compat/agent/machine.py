@@ -526,7 +526,7 @@ class Agent(Conversation):
         elif isinstance(item, Failed):
             if record.phase < Phase.ENDED:
                 attempt.step = OVER
-                self._refuse(attempt, item.error, now)
+                self._refuse(attempt, item.error, now, "disk" if item.no_record else "failed")
         elif isinstance(item, Lost | Released):
             attempt.step = OVER
             self._script_over(attempt, -1, "node", now)

@@ -136,6 +136,11 @@ class Failed(msgspec.Struct):
     key: Key
     error: str
 
+    @property
+    def no_record(self) -> bool:
+        """Its supervisor could not write its record: the disk is at fault, and no job."""
+        return "could not write the step's record" in self.error
+
 
 class Lost(msgspec.Struct):
     """The supervisor is gone without a word about the end; its processes were killed."""

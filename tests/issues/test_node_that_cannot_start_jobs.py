@@ -18,7 +18,7 @@ from gsched.accounting.rows import row
 from gsched.ledger import HookEnded
 from gsched.model import Fact, JobSpec, JobState, NodeFlag, Phase
 from gsched.wire.messages import Prepare, SubmitJob
-from slurmd_compat.agent import HookDone
+from slurmd_compat.agent import Failed, HookDone
 
 ACCOUNTING = "AccountingStorageType=accounting_storage/slurmdbd\n"
 
@@ -56,6 +56,16 @@ def test_the_node_says_whose_fault_it_is() -> None:
     world.feed(HookDone(key_of(5), "prolog", "prolog /p failed with exit code 1"))
     report = world.one()
     assert (report.cause, report.phase) == ("prolog", Phase.RELEASED)
+
+
+def test_a_supervisor_without_room_for_its_record_is_the_nodes_fault() -> None:
+    world = World()
+    world.register()
+    world.order(Prepare(0, launch(5), go=True))
+    text = "setup: could not write the step's record: No space left on device"
+    world.step(key_of(5), "released", Failed(key_of(5), text))
+    report = world.one()
+    assert (report.cause, report.error) == ("disk", text)
 
 
 # ---- what becomes of the job, as measured with a 22.05 -------------------------------------------
