@@ -17,14 +17,13 @@ def listed(
     tasks: Callable[[StepKey], dict[int, int]],
     script: Callable[[Record], int],
     group: Callable[[Record, int], list[int]],
+    seen: Processes,
     uid: int | None = None,
 ) -> Pids:
     """All of them, scripts first, then by number of job and step. `shares`: a job's steps here,
     `tasks` the process of each task of one, `script` that of the script (0 none), `group` the
-    processes in a step's control group. `uid`: only that user's jobs. Cost: a look at every process
-    of this host.
+    processes in a step's control group, `seen` those of this host. `uid`: only that user's jobs.
     """
-    seen = Processes()
     found: list[StepPids] = []
     for record in records:
         if uid is not None and record.launch.job.uid != uid:

@@ -196,6 +196,7 @@ class StepService:
             self.shares.pids,
             lambda record: self._script_pid(record.key),
             lambda record, step: self._grants.step_pids(record.key, step),
+            self._stats.processes(),
             uid if mine else None,
         )
 

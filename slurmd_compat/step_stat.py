@@ -149,11 +149,16 @@ class StepStats:
                 del self._asked[token]
                 self._answer(asked.source, Usages(asked.uses))
 
-    def _uses(self, record: Record, question: StatSteps) -> list[StepUse]:
+    def processes(self) -> Processes:
+        """Those of this host, as they were FRESH_MS ago at most: any user may ask, and a look at
+        all of them takes long."""
         now = self._clock()
         if self._seen is None or now - self._seen[0] > FRESH_MS:
             self._seen = (now, Processes())
-        seen = self._seen[1]
+        return self._seen[1]
+
+    def _uses(self, record: Record, question: StatSteps) -> list[StepUse]:
+        seen = self.processes()
         found = []
         for looked in self._look(record):
             if question.steps and looked.step not in question.steps:

@@ -18,6 +18,8 @@ from gsched.model.step import BATCH_STEP
 from gsched.wire.steps import ListPids, Pids, StepPids
 from gsched_cli.scontrol import run
 from slurmd_compat import step_pids
+from slurmd_compat.step_stat import FRESH_MS, StepStats
+from slurmd_compat.usage import Processes
 
 HEADER = "PID      JOBID    STEPID   LOCALID GLOBALID\n"
 BATCH = """4776     2        batch    0       0       
@@ -107,6 +109,7 @@ def test_what_a_node_lists() -> None:
             lambda _: {0: gone, 1: own},
             lambda _: gone,
             lambda _, step: [] if step == BATCH_STEP else [own, gone + 1],
+            Processes(),
             uid,
         ).steps
 
@@ -116,3 +119,20 @@ def test_what_a_node_lists() -> None:
     assert (gone + 1, -1, -1) in step.pids
     assert found(uid=1000) == [script, step]
     assert found(uid=1001) == []
+
+
+def test_many_questions_cost_one_look_at_the_processes() -> None:
+    """Whoever asks in a loop must not keep the daemon from its work."""
+    now = [1000]
+
+    def nothing(*_: object) -> None:
+        return None
+
+    stats = StepStats(
+        "n1", nothing, lambda _: [], lambda _: set(), nothing, nothing, lambda: now[0]
+    )
+    first = stats.processes()
+    now[0] += FRESH_MS
+    assert stats.processes() is first
+    now[0] += 1
+    assert stats.processes() is not first
