@@ -514,7 +514,7 @@ class Core:
     def cheapest(
         self,
         req: int,
-        keys: Sequence[int],
+        keys: Sequence[int | tuple[int, ...]],
         costs: Sequence[int],
         now: int = 0,
         limit_s: int = 0,
@@ -522,9 +522,10 @@ class Core:
         avoid: Iterable[int] = (),
         strict: bool = False,
         lent: Iterable[int] = (),
-    ) -> tuple[list[int], Placement] | None:
-        """The allocations among `keys` whose release makes a request fit at the least cost, and
-        where it then goes; None: the release of all of them is not enough. Nothing is changed.
+    ) -> tuple[list[int | tuple[int, ...]], Placement] | None:
+        """The allocations (or tuples of those that go together) among `keys` whose release makes a
+        request fit at the least cost, and where it then goes; None: the release of all of them is
+        not enough. Nothing is changed.
 
         costs rise along `keys`; of sets that cost the same the one with fewer allocations is
         taken, then the one whose room lies on fewer islands, then the first. None of the answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from gsched import _core, reserve
 from gsched.cluster.allocations import Allocations
@@ -95,20 +95,25 @@ class Claims:
         still: Collection[int] = (),
         pool: str = "",
         inside: str = "",
+        together: Mapping[int, Sequence[int]] | None = None,
     ) -> tuple[list[int], list[ReservedNode]] | None:
         """Of the jobs (id, cost), in order, those whose going makes a waiting job fit in a
         partition (in the units of `pool`, or what the reservation `inside` keeps) at the least
         cost, and what it then takes; None: all of them are not enough. Those in `still` stand
         still: what they have on the nodes that it takes is kept as well, so that they get back
-        what it leaves. Cost: Core.cheapest."""
+        what it leaves. `together`: those that go with one of them. Cost: Core.cheapest."""
         if not victims:
             return None
-        keys: list[int] = []
+        keys: list[int | tuple[int, ...]] = []
         costs: list[int] = []
-        whose: dict[int, int] = {}
+        whose: dict[int | tuple[int, ...], int] = {}
         for job_id, cost in victims:
-            key = self._allocations.key(job_id)
-            if key is not None:
+            key: int | tuple[int, ...] | None = self._allocations.key(job_id)
+            more = together.get(job_id) if together else None
+            if more is not None:
+                each = [self._allocations.key(one) for one in more]
+                key = tuple(one for one in each if one is not None)
+            if key:
                 keys.append(key)
                 costs.append(cost)
                 whose[key] = job_id
@@ -128,7 +133,7 @@ class Claims:
                 job.time_limit,
                 avoid=[self._nodes.index[name] for name in avoid],
                 strict=strict,
-                lent=[key for key, job_id in whose.items() if job_id in still],
+                lent=[key for key, one in whose.items() if isinstance(key, int) and one in still],
             )
         finally:
             self._core.drop_request(req)
@@ -137,7 +142,7 @@ class Claims:
         chosen, placement = found
         lent: dict[int, tuple[int, int]] = {}
         for key in chosen:
-            if whose[key] in still:
+            if isinstance(key, int) and whose[key] in still:
                 for node, cpus, _, _, gpus in self._core.allocation(key):
                     had = lent.get(node, (0, 0))
                     lent[node] = had[0] + cpus, had[1] | gpus

@@ -9,7 +9,8 @@ cdef class _Preempt(_Surveys):
         cdef Hunt h
         cdef int64_t start, limit, total = 0
         cdef int32_t p
-        cdef int k, i, got, n_avoid = 0
+        cdef int k, j, i, got
+        cdef int32_t* last = NULL
         cdef Entry* entries = NULL
         cdef bint ordered = bool(strict)
         self._ready()
@@ -18,10 +19,14 @@ cdef class _Preempt(_Surveys):
         h.r = self._req(req)
         start = _number(now, 0, <int64_t>1 << 60, "now")
         limit = _number(limit_s, 0, <int64_t>1 << 60, "limit_s")
-        allocs = [self._alloc(key) for key in keys]
+        groups = [
+            [self._alloc(one) for one in (key if isinstance(key, tuple) else (key,))]
+            for key in keys
+        ]
+        allocs = [one for group in groups for one in group]
         prices = [_number(cost, 0, <int64_t>1 << 50, "cost") for cost in costs]
-        if len(allocs) != len(prices) or len(set(allocs)) != len(allocs):
-            raise ValueError(f"{len(allocs)} allocations, {len(prices)} costs")
+        if len(groups) != len(prices) or len(set(allocs)) != len(allocs):
+            raise ValueError(f"{len(groups)} allocations, {len(prices)} costs")
         if prices != sorted(prices) and not ordered:
             raise ValueError("costs must rise")
         out = [self._node(one) for one in avoid]
@@ -29,7 +34,7 @@ cdef class _Preempt(_Surveys):
         out = [one for one in set(out) if c.now.usable[<int>one]]
         if not allocs:
             return None
-        h.n = <int>len(allocs)
+        h.n = <int>len(groups)
         for got in allocs:
             p = c.allocs[got].first
             while p >= 0:
@@ -38,27 +43,44 @@ cdef class _Preempt(_Surveys):
         h.v = <Victim*>calloc(<size_t>h.n, sizeof(Victim))
         h.at = <int32_t*>calloc(<size_t>c.n + 2, sizeof(int32_t))
         h.on = <int32_t*>calloc(<size_t>total + 1, sizeof(int32_t))
+        h.allocs = <int32_t*>calloc(<size_t>len(allocs) + 1, sizeof(int32_t))
+        last = <int32_t*>calloc(<size_t>c.n + 1, sizeof(int32_t))
         entries = <Entry*>calloc(2 * <size_t>c.n, sizeof(Entry))
         try:
-            if h.v == NULL or h.at == NULL or h.on == NULL or entries == NULL:
+            if (h.v == NULL or h.at == NULL or h.on == NULL or entries == NULL
+                    or h.allocs == NULL or last == NULL):
                 raise MemoryError
+            got = 0
             for k in range(h.n):
-                h.v[k].alloc = allocs[k]
+                h.v[k].first = got
+                h.v[k].count = <int>len(groups[k])
+                for one in groups[k]:
+                    h.allocs[got] = one
+                    got += 1
                 h.v[k].cost = prices[k]
                 h.v[k].lent = keys[k] in still
-                p = c.allocs[h.v[k].alloc].first
-                while p >= 0:
-                    h.at[c.pieces[p].share.node + 2] += 1
-                    p = c.pieces[p].next
+                # On a node that several of its allocations have it is named once.
+                for j in range(h.v[k].count):
+                    p = c.allocs[h.allocs[h.v[k].first + j]].first
+                    while p >= 0:
+                        i = c.pieces[p].share.node
+                        if last[i] != k + 1:
+                            last[i] = k + 1
+                            h.at[i + 2] += 1
+                        p = c.pieces[p].next
             for i in range(c.n):
                 h.at[i + 2] += h.at[i + 1]
+                last[i] = 0
             for k in range(h.n):
-                p = c.allocs[h.v[k].alloc].first
-                while p >= 0:
-                    i = c.pieces[p].share.node
-                    h.on[h.at[i + 1]] = k
-                    h.at[i + 1] += 1
-                    p = c.pieces[p].next
+                for j in range(h.v[k].count):
+                    p = c.allocs[h.allocs[h.v[k].first + j]].first
+                    while p >= 0:
+                        i = c.pieces[p].share.node
+                        if last[i] != k + 1:
+                            last[i] = k + 1
+                            h.on[h.at[i + 1]] = k
+                            h.at[i + 1] += 1
+                        p = c.pieces[p].next
             for i in out:
                 c.now.usable[i] = 0
                 index_move(c, &c.now, i)
@@ -86,6 +108,8 @@ cdef class _Preempt(_Surveys):
         finally:
             self._busy = False
             free(h.v)
+            free(h.allocs)
+            free(last)
             free(h.at)
             free(h.on)
             free(entries)

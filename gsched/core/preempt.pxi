@@ -9,7 +9,8 @@ cdef enum:
 
 # One that may be ended; in the order in which equals are taken.
 cdef struct Victim:
-    int32_t alloc
+    int32_t first            # its allocations: Hunt.allocs[first] .. [first + count]
+    int32_t count
     int32_t out              # it is lent
     int32_t chosen           # of the best set so far
     int32_t tried            # of the set that is being made
@@ -20,6 +21,7 @@ cdef struct Hunt:
     Cluster* c
     Req* r
     Victim* v
+    int32_t* allocs
     int n
     int32_t* on              # victims by node: at[node] .. at[node + 1]
     int32_t* at
@@ -45,15 +47,19 @@ cdef void lend(Cluster* c, int32_t a, int back, int lent) noexcept nogil:
 
 
 cdef inline void out_one(Hunt* h, int k) noexcept nogil:
+    cdef int j
     if not h.v[k].out:
         h.v[k].out = 1
-        lend(h.c, h.v[k].alloc, 0, h.v[k].lent)
+        for j in range(h.v[k].count):
+            lend(h.c, h.allocs[h.v[k].first + j], 0, h.v[k].lent)
 
 
 cdef inline void back_one(Hunt* h, int k) noexcept nogil:
+    cdef int j
     if h.v[k].out:
         h.v[k].out = 0
-        lend(h.c, h.v[k].alloc, 1, h.v[k].lent)
+        for j in range(h.v[k].count):
+            lend(h.c, h.allocs[h.v[k].first + j], 1, h.v[k].lent)
 
 
 cdef void all_back(Hunt* h) noexcept nogil:

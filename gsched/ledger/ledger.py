@@ -22,6 +22,7 @@ from gsched.ledger import (
     configure,
     deadline,
     depend,
+    hetero,
     hooks,
     interactive,
     jobs,
@@ -531,6 +532,10 @@ class Ledger:
     def beneath(self, job: Job) -> list[Job]:
         """Jobs that stand still and have some of the CPUs or GPUs of a job (see pause.py)."""
         return pause.beneath(self, job)
+
+    def unit(self, job: Job) -> list[Job]:
+        """The components of a heterogeneous job that are known, in order; any other job alone."""
+        return hetero.unit(self, job)
 
     def quotas(self, starting: Iterable[int] = ()) -> Quota | None:
         """How accounts stand against what they are guaranteed (see quotas.Standings.of)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.ledger import arrays, jobs, pause
+from gsched.ledger import arrays, hetero, jobs, pause
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
 from gsched.model.preempt import REQUEUE, SUSPEND, Claim, MakingWay, Preemption, Victim
@@ -86,6 +86,26 @@ def _still(victim: Job | None, one: Victim) -> bool:
 
 
 def _warn(led: Ledger, victim: Job, one: Victim, by: Job, now: float, out: Outcome) -> None:
+    """It, with all its components, is told, and ended at once where it has no time."""
+    members = hetero.unit(led, victim)
+    for member in members:
+        _mark(led, member, one, by, now)
+    at_once = not one.grace or victim.configuring
+    last = int(now) + one.grace
+    for member in members:
+        if not at_once:
+            member.end_time = min(member.end_time or last, last)
+            led.cluster.set_end(member)
+            led.put_job(member, out)
+        for part in member.alloc:
+            tell(led, member, part.node, now, out)
+    if at_once:
+        finish(led, victim, now, out)
+    else:
+        out.wake(last + LATE_S)
+
+
+def _mark(led: Ledger, victim: Job, one: Victim, by: Job, now: float) -> None:
     victim.way = MakingWay(by.id, int(now), int(now) + one.grace, one.mode, one.kind)
     victim.preempt_time = int(now)
     victim.preempted += 1
@@ -94,18 +114,6 @@ def _warn(led: Ledger, victim: Job, one: Victim, by: Job, now: float, out: Outco
     known += [each for each in victim.above if each not in known]
     victim.above = known[: pause.MOST_ABOVE]
     led.making_way.add(victim.id)
-    if not one.grace or victim.configuring:
-        for part in victim.alloc:
-            tell(led, victim, part.node, now, out)
-        finish(led, victim, now, out)
-        return
-    last = int(now) + one.grace
-    victim.end_time = min(victim.end_time or last, last)
-    led.cluster.set_end(victim)
-    led.put_job(victim, out)
-    for part in victim.alloc:
-        tell(led, victim, part.node, now, out)
-    out.wake(last + LATE_S)
 
 
 def tell(led: Ledger, victim: Job, node: str, now: float, out: Outcome) -> None:

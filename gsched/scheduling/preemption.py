@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gsched.model import Job, JobState, Placement
-from gsched.model.preempt import SUSPEND, Claim, Preemption, Victim
+from gsched.model.preempt import CANCEL, REQUEUE, SUSPEND, Claim, Preemption, Victim
 from gsched.policy.preempt import above, lost
 from gsched.policy.quota import Quota
 from gsched.scheduling import reclaim
@@ -125,42 +125,71 @@ def candidates(
     """The running jobs that a waiting one may preempt, and those that rank lower and are exempt
     now, or are guaranteed work that is not for borrowed work to take. Cost: jobs that hold
     nodes."""
-    rules = led.rules()
-    options = rules.options
     allowed: list[Candidate] = []
     spared: list[Spared] = []
-    for other in _running(led) if rules.kind else ():
-        if other.way is not None or not rules.preempts(job, partition, other):
-            continue
-        if above(job, other, led.jobs.get):
-            continue
-        if reclaim.spared(stands, job, other):
-            spared.append(Spared(other, -1))
-            continue
-        mode = rules.mode(other, led.may_requeue(other))
-        if not mode or not possible(led, job, partition, other, mode):
-            continue
-        until = rules.exempt_until(other, mode)
-        if until < 0 or until > now:
-            spared.append(Spared(other, until))
-            continue
-        cost = lost(other, now, mode)
-        if options.youngest_first:
-            cost = now - other.start_time
-        grace = 0 if mode == SUSPEND else rules.grace(other)
-        victim = Victim(other.id, other.attempt, mode, grace, _KIND[rules.kind])
-        allowed.append(Candidate(cost, -other.start_time, other.id, victim))
+    for other in _running(led) if led.rules().kind else ():
+        found: list[Candidate | Spared | None] = [
+            _asked(led, job, partition, one, now, stands) for one in led.unit(other)
+        ]
+        asked = [one for one in found if isinstance(one, Candidate)]
+        if len(asked) == len(found) == max(1, other.het_size):
+            whole = _whole(asked)
+            if whole is not None:
+                allowed.append(whole)
+        elif all(found):
+            until = [one.until for one in found if isinstance(one, Spared)]
+            spared.append(Spared(other, -1 if -1 in until else max(until)))
     return allowed, spared
+
+
+def _asked(
+    led: Ledger, job: Job, partition: str, other: Job, now: int, stands: Quota | None
+) -> Candidate | Spared | None:
+    """What a job, or a component of one, is to the preemptor; None: nothing that it could have."""
+    rules = led.rules()
+    if other.way is not None or not rules.preempts(job, partition, other):
+        return None
+    if above(job, other, led.jobs.get):
+        return None
+    if reclaim.spared(stands, job, other):
+        return Spared(other, -1)
+    mode = rules.mode(other, led.may_requeue(other))
+    if not mode or not possible(led, job, partition, other, mode):
+        return None
+    until = rules.exempt_until(other, mode)
+    if until < 0 or until > now:
+        return Spared(other, until)
+    cost = lost(other, now, mode)
+    if rules.options.youngest_first:
+        cost = now - other.start_time
+    grace = 0 if mode == SUSPEND else rules.grace(other)
+    victim = Victim(other.id, other.attempt, mode, grace, _KIND[rules.kind])
+    return Candidate(cost, -other.start_time, other.id, victim)
+
+
+def _whole(asked: list[Candidate]) -> Candidate | None:
+    """The components of a heterogeneous job make way as one, as Slurm has it by the first mode of
+    SUSPEND, REQUEUE, CANCEL that one of them has; but it never stands still."""
+    if len(asked) == 1:
+        return asked[0]
+    modes = {one.victim.mode for one in asked}
+    if SUSPEND in modes:
+        return None
+    first = asked[0]
+    first.cost = sum(one.cost for one in asked)
+    first.victim.mode = REQUEUE if REQUEUE in modes else CANCEL
+    first.victim.grace = max(one.victim.grace for one in asked)
+    return first
 
 
 _KIND = {"qos": "qos", "partition_prio": "partition"}
 
 
 def _running(led: Ledger) -> Iterator[Job]:
-    """Those that could make way. Of heterogeneous jobs none: they end together or not at all."""
+    """Those that could make way; of a heterogeneous job its first component."""
     for job_id in led.cluster.claims.holders():
         job = led.jobs.get(job_id)
-        if job is None or job.het_job_id:
+        if job is None or job.het_offset:
             continue
         if job.state == JobState.RUNNING or (job.paused and not job.finished):
             yield job
@@ -207,6 +236,11 @@ def propose(
     inside = led.cluster.claims.inside(job, now)
     if inside is None or (inside and pool):
         return None
+    together = {
+        one.job_id: [each.id for each in led.unit(led.jobs[one.job_id])]
+        for one in order
+        if led.jobs[one.job_id].het_job_id
+    }
     found = led.cluster.claims.cheapest(
         job,
         partition,
@@ -217,6 +251,7 @@ def propose(
         still={one.job_id for one in order if one.victim.mode == SUSPEND},
         pool=pool,
         inside=inside,
+        together=together,
     )
     if found is None:
         return None
@@ -227,7 +262,12 @@ def propose(
         now,
         partition,
         nodes,
-        [(one.job_id, one.attempt) for one in victims if one.mode != SUSPEND],
+        [
+            (each.id, each.attempt)
+            for one in victims
+            if one.mode != SUSPEND
+            for each in led.unit(led.jobs[one.job_id])
+        ],
         lenders=[(one.job_id, one.attempt) for one in victims if one.mode == SUSPEND],
         reservation=inside,
     )
