@@ -285,13 +285,14 @@ def outcomes(side: Side, made: Draw) -> Seen:
     gone = Outcome(state="GONE")
     found = [one if isinstance(one, Outcome) else states.get(one, gone) for one in taken]
     causes = side.causes()
-    holds = [causes.get(one, set()) if isinstance(one, str) else set() for one in taken]
     if made.late:
         late = [side.submit(job) for job in made.late]
         after = side.settled(QUIET_S)
         found.append(Outcome(state="MADEWAY", reason=str(side.made_way(states))))
         found += [one if isinstance(one, Outcome) else after.get(one, gone) for one in late]
-        holds += [set() for _ in range(len(late) + 1)]
+        taken += ["", *late]
+        causes = side.causes() | causes
+    holds = [causes.get(one, set()) if isinstance(one, str) else set() for one in taken]
     return Seen(said, found, holds)
 
 

@@ -193,6 +193,8 @@ cdef int limit_again(Cluster* c, int32_t slot, int32_t over, int64_t end) noexce
     cdef int i, k, some = 0, ok
     if jobs == NULL:
         return 0
+    # So that place() does not make them anew while they are narrowed.
+    filter_refresh(c, &c.filters[r.filter])
     kept = <uint64_t*>calloc(2, size)
     if kept == NULL:
         return 0

@@ -6,6 +6,7 @@ leaves, in the cluster's passes (`gsched.cluster.limits`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -377,6 +378,43 @@ class Keeper:
             never = what in EACH or (what != "threshold" and want > limit.value)
             found.append(Lack(limit, want, have, never))
         return found
+
+    def over(
+        self,
+        job: Job,
+        partition: str,
+        held: Tres,
+        nodes: Iterable[str],
+        gone: Iterable[int],
+        now: int,
+    ) -> Limit | None:
+        """The first limit that a waiting job would break by what it would hold on these nodes once
+        the jobs in `gone` hold nothing; None: none. Limits that do not depend on its place are not
+        looked at. Cost: its limits times those jobs."""
+        parts = [self.tally.parts[one] for one in gone if one in self.tally.parts]
+        seconds = job.time_limit or YEAR
+        for limit in self.of(self.place(job, partition)).rules if self.on else ():
+            scope, what, name = limit.pool
+            if what in ("job", "node", "jobmins"):
+                if rules.breaks(limit, held, job.time_limit):
+                    return limit
+            elif what in ("tres", "run"):
+                leave = [part for part in parts if scope in part.scopes]
+                used, on = self.used(limit.pool, now)
+                if what == "run":
+                    used -= sum(p.tres.get(name, 0) * max(0, p.end - now) for p in leave)
+                    if used + held.get(name, 0) * seconds > limit.value * 60:
+                        return limit
+                    continue
+                if on is not None:
+                    left = Counter(on)
+                    left.subtract(node for part in leave for node in part.nodes)
+                    used = len({node for node, jobs in left.items() if jobs > 0} | set(nodes))
+                else:
+                    used += held.get(name, 0) - sum(part.tres.get(name, 0) for part in leave)
+                if used > limit.value:
+                    return limit
+        return None
 
     def spent(self, job: Job, now: int) -> Limit | None:
         """The limit on minutes that a running job's group has used up; None: none has."""

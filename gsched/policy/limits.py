@@ -399,10 +399,10 @@ def at_submission(limits: Limits) -> list[Limit]:
     for kind, name, _ in limits.scopes:
         place.setdefault((kind == "assoc", name), len(place))
 
-    def turn(limit: Limit) -> tuple[int, int]:
+    def turn(limit: Limit) -> tuple[int, int, bool]:
         (kind, name, _), what, _ = limit.pool
         where = place.get((kind == "assoc", name), len(place))
-        return where, _TURNS.get((what, kind), _TURN)
+        return where, _TURNS.get((what, kind), _TURN), what == "wall"
 
     return sorted([*limits.submit, *limits.rules], key=turn)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gsched import tres
 from gsched.model import Job, JobState, Placement
 from gsched.model.preempt import CANCEL, REQUEUE, SUSPEND, Claim, Preemption, Victim
 from gsched.policy.preempt import above, lost
@@ -258,6 +259,8 @@ def propose(
     ids, nodes = found
     by_id = {one.job_id: one.victim for one in order}
     victims = [by_id[one] for one in ids]
+    if _in_vain(led, job, partition, [one.node for one in nodes], victims, now):
+        return None
     claim = Claim(
         now,
         partition,
@@ -272,6 +275,21 @@ def propose(
         reservation=inside,
     )
     return Preemption(job.id, claim, victims, pool)
+
+
+def _in_vain(
+    led: Ledger, job: Job, partition: str, nodes: list[str], victims: list[Victim], now: int
+) -> bool:
+    """Whether a limit that is known only with a place would keep the job waiting once these have
+    made way: who has nodes for himself holds all that they have."""
+    held = led.limits.asked(job, partition) | {"node": len(nodes)}
+    if job.spec.shape.exclusive == 1:
+        have = [led.config.nodes[name] for name in nodes]
+        held["cpu"] = sum(node.cpus for node in have)
+        held["gres/gpu"] = sum(node.gpus for node in have)
+        held = tres.with_billing(led.config, partition, held)
+    gone = [one.job_id for one in victims if one.mode != SUSPEND]
+    return led.limits.over(job, partition, held, nodes, gone, now) is not None
 
 
 def _kept_for_others(led: Ledger, job: Job) -> set[str]:

@@ -356,6 +356,8 @@ def test_tasks_of_an_array_are_submitted_each() -> None:
         (20, {"max_tres_per_job": {"cpu": 2}}, {"ntasks": 3}, "AssocMaxCpuPerJobLimit"),
         (20, {"max_wall": 10}, {"time_limit": 1200}, "AssocMaxWallDurationPerJobLimit"),
         (10, {"grp_wall": 10}, {"time_limit": 1200}, "AssocGrpWallLimit"),
+        (10, {"grp_wall": 10, "grp_tres_mins": {"cpu": 10}}, {"time_limit": 1200},
+         "AssocGrpCPUMinutesLimit"),
     ],
 )  # fmt: skip
 def test_deny_on_limit(

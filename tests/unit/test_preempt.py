@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from unit.ledger_support import CONF, Bench, at
 
-from gsched.ledger import Ledger
+from gsched.ledger import Ledger, accounts
+from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase, Qos, Shape
+from gsched.model.policy import Assoc, User
 from gsched.policy.preempt import Rules, cycles
 from gsched.scheduling.explain import Asked, explain
 from gsched.wire.messages import CancelJobs, Kill, Preempt
@@ -488,3 +490,39 @@ def test_what_is_promised_of_part_of_a_node_has_its_memory() -> None:
     assert thief.state == JobState.PENDING
     assert small.state == JobState.RUNNING
     assert high.state == JobState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("limit", "goes"),
+    [
+        ({"max_tres_pu": {"gres/gpu": 1}}, 0),
+        ({"grp_tres": {"cpu": 15}}, 0),
+        ({"max_tres_per_job": {"gres/gpu": 7}}, 0),
+        ({"grp_tres": {"gres/gpu": 8}}, 1),
+        ({}, 1),
+    ],
+)
+def test_nobody_makes_way_for_a_job_that_a_limit_would_keep(
+    limit: dict[str, Any], goes: int
+) -> None:
+    """`--exclusive` holds all GPUs of its node: the job waits (recorded: QOSMaxGRESPerUser), and a
+    real Slurm lets those that run go on."""
+    b = bench("AccountingStorageEnforce=limits\n" + QOS)
+    high = msgspec.structs.replace(b.led.book.qos["high"], **limit)
+    accounts.put(b.led, high, Outcome())
+    shape = Shape(ntasks=8)
+    for record in (
+        *(Assoc(1, "root", qos=("normal", "low", "high")), Assoc(5, "root", "user")),
+        User("user", "root"),
+    ):
+        accounts.put(b.led, record, Outcome())
+    b.tick()
+    jobs = [b.job(shape=shape, qos="low", time_limit=3600) for _ in range(8)]
+    run(b, *jobs)
+    whole = Shape(min_nodes=1, nodes_set=True, exclusive=1)
+    b.job(shape=whole, qos="high", time_limit=600)
+    for _ in range(3):
+        b.schedule()
+        b.now += 3
+        b.tick()
+    assert sum(job.state == JobState.PREEMPTED for job in jobs) == 2 * goes
