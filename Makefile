@@ -4,8 +4,13 @@ PYTHON ?= python3
 VENV ?= .venv
 # Arguments for pytest, e.g.  make test ARGS="tests/unit -k hostlist"
 ARGS ?=
-# Tests that run at once: more would get into each other's time, with clusters of several daemons each.
-WORKERS ?= 2
+# Tests that run at once: those of whole clusters wait more than they compute. More would get into
+# each other's time, with several daemons each.
+WORKERS ?= 4
+
+# A file of tests goes to one worker, whose tests share its cluster; files in the order of their names,
+# so that those without processes, which take little each, come last and fill the end.
+SPREAD := --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -15,7 +20,12 @@ SOURCES := pyproject.toml setup.py $(shell find gsched slurmd_compat cli \
 	-name '*.py' -o -name '*.pyi' -o -name '*.pyx' -o -name '*.pxi' -o -name '*.[ch]' \
 	-o -name '*.json' | grep -v '_core\.c$$')
 
-.PHONY: demo test test-vm sanitize bench lint clean
+# The core with sanitizers, and what it is made from.
+SANITIZED := $(VENV)/sanitized/gsched/_core.abi3.so
+CORE := gsched/_core.pyx $(wildcard gsched/core/*.pxi) $(shell find gsched/_reference -name '*.py') \
+	$(wildcard gsched/*.py) tools/sanitize-core.sh
+
+.PHONY: demo test test-vm sanitize sanitize-core sanitize-stepd sanitize-client venv build sanitized bench lint clean
 
 demo: $(VENV)/.installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" tools/demo.sh
@@ -23,18 +33,26 @@ demo: $(VENV)/.installed
 # A plain installation, so the tests see what a user gets; `pytest` and not `python -m pytest`,
 # which would import the source tree without its compiled core.
 test: $(VENV)/.tested
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -n $(WORKERS) $(ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -n $(WORKERS) $(SPREAD) $(ARGS)
 
 # Control groups of version 2, in a virtual machine; skips where there is no QEMU.
 test-vm: $(VENV)/.tested
 	$(BIN)/python tools/run_in_vm.py $(ARGS)
 
-# The core's and the supervisor's tests on builds that stop at the first wrong access or undefined operation.
-sanitize: $(VENV)/.tested
-	$(PIP) install -q 'Cython>=3.1'
-	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-core.sh $(ARGS)
-	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-program.sh stepd $(ARGS)
-	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-program.sh client $(ARGS)
+# The core's, the supervisor's and the client's tests on builds that stop at the first wrong access or
+# undefined operation.
+sanitize: sanitize-core sanitize-stepd sanitize-client
+
+sanitize-core: $(VENV)/.tested $(SANITIZED)
+	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-core.sh test $(VENV)/sanitized -n 2 $(SPREAD) $(ARGS)
+
+sanitize-stepd sanitize-client: sanitize-%: $(VENV)/.tested
+	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize-program.sh $* -n 2 $(SPREAD) $(ARGS)
+
+# The parts of the above that take long, one by one.
+venv: $(VENV)/bin/python
+build: $(VENV)/.tested
+sanitized: $(SANITIZED)
 
 bench: $(VENV)/.tested
 	$(BIN)/python bench/run_all.py $(ARGS)
@@ -66,6 +84,12 @@ $(VENV)/.tested: $(SOURCES) | $(VENV)/bin/python
 	$(fresh)
 	$(PIP) install -q '.[test]'
 	@touch $(VENV)/.installed $@
+
+# Cython in a place of its own: the project may be about to be installed at the same time.
+$(SANITIZED): $(CORE) | $(VENV)/bin/python
+	[ -d $(VENV)/cython ] || $(PIP) install -q --target $(VENV)/cython 'Cython>=3.1'
+	PYTHON="$(CURDIR)/$(BIN)/python" PYTHONPATH="$(CURDIR)/$(VENV)/cython" \
+	  tools/sanitize-core.sh build $(VENV)/sanitized
 
 $(VENV)/.linted: $(SOURCES) | $(VENV)/bin/python
 	$(fresh)

@@ -24,12 +24,16 @@ class MultiProgError(ValueError):
     """The text cannot be used; a line for each of srun's sentences (without "srun: error: ")."""
 
 
+#: a word of a program's command: its text, cut at each %o into parts and those at each %t
+_Word = list[list[str]]
+
+
 class _Line(msgspec.Struct):
     #: ranks in the order given; () for *
     ranks: tuple[int, ...]
     everything: bool
-    #: program and arguments: pieces of text, those in quotes apart
-    words: list[list[tuple[str, bool]]]
+    #: program and arguments
+    words: list[_Word]
 
 
 def multi_prog(
@@ -96,7 +100,7 @@ def _parse(line: str, ntasks: int) -> _Line:
     ranks: list[int] = []
     text = "".join(piece for piece, _ in words[0])
     if text == "*":
-        return _Line((), True, words[1:])
+        return _Line((), True, [_template(word) for word in words[1:]])
     for item in text.split(","):
         first, dash, last = item.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
@@ -109,7 +113,7 @@ def _parse(line: str, ntasks: int) -> _Line:
         if len(ranks) <= ntasks:
             # More than there are tasks name one of them twice, which is seen as well by then.
             ranks += range(low, high + 1)
-    return _Line(tuple(ranks), False, words[1:])
+    return _Line(tuple(ranks), False, [_template(word) for word in words[1:]])
 
 
 def _words(line: str) -> list[list[tuple[str, bool]]]:
@@ -137,16 +141,21 @@ def _joined(word: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
     return [("".join(text for text, _ in run), quoted) for quoted, run in runs]
 
 
-def _expand(word: list[tuple[str, bool]], task: int, offset: int) -> str:
-    pieces = []
+def _template(word: list[tuple[str, bool]]) -> _Word:
+    """What is in quotes is no pattern; a % before another letter is left out with it."""
+    parts = [[""]]
     for text, quoted in word:
-        if quoted:
-            pieces.append(text)
-            continue
-        first, *others = text.split("%")
-        pieces.append(first)
+        first, *others = (text,) if quoted else text.split("%")
+        parts[-1][-1] += first
         for other in others:
-            # What is none of the two is left out.
-            value = {"t": str(task), "o": str(offset)}.get(other[:1], "")
-            pieces.append(value + other[1:])
-    return "".join(pieces)
+            if other.startswith("t"):
+                parts[-1].append(other[1:])
+            elif other.startswith("o"):
+                parts.append([other[1:]])
+            else:
+                parts[-1][-1] += other[1:]
+    return parts
+
+
+def _expand(word: _Word, task: int, offset: int) -> str:
+    return str(offset).join([str(task).join(between) for between in word])

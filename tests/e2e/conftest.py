@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from e2e_support import BIN, TEST_USER, LocalCluster, prefix
+from once_support import once
 from stepd_support import Client, Start, build, starter
 
 
@@ -37,13 +38,13 @@ def other_user() -> str:
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The supervisor; GSCHED_STEPD_CFLAGS: with these flags (tools/sanitize-program.sh stepd)."""
     flags = os.environ.get("GSCHED_STEPD_CFLAGS", "").split()
-    return build(tmp_path_factory.mktemp("stepd") / "stepd", *flags)
+    return once(tmp_path_factory, "stepd/stepd", lambda target: build(target, *flags))
 
 
 @pytest.fixture(scope="session")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("stepd") / "stepd_asan"
-    return build(target, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+    return once(tmp_path_factory, "stepd/stepd_asan", lambda target: build(target, *flags))
 
 
 @pytest.fixture(params=["self", pytest.param("nobody", marks=pytest.mark.root)])

@@ -18,7 +18,7 @@ from slurmd_compat.binding import NVIDIA_MAJOR
 pytestmark = pytest.mark.root
 
 #: jobs full of strays
-JOBS = int(os.environ.get("GSCHED_STRAY_JOBS", "200"))
+JOBS = int(os.environ.get("GSCHED_STRAY_JOBS", "60"))
 EAT = f"{sys.executable} -S -c 'bytearray(%d << 20)'"
 
 

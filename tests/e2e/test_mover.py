@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 from mover_support import ALL, FLAGS, SECRET, Moving, Peer, build, hello, message, numbers, until
+from once_support import once
 
 Start = Callable[..., Moving]
 
 
 @pytest.fixture(scope="session")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("client") / "gsched-mover")
+    return once(tmp_path_factory, "client/gsched-mover", build)
 
 
 @pytest.fixture

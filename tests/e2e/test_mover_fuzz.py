@@ -11,12 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mover_support import FLAGS, SANITIZE, Moving, build, hello, message, numbers
+from once_support import once
 
 
 @pytest.fixture(scope="session")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("client-asan") / "gsched-mover"
-    return build(target, *([] if FLAGS else SANITIZE))
+    flags = [] if FLAGS else SANITIZE
+    name = "client-asan/gsched-mover"
+    return once(tmp_path_factory, name, lambda target: build(target, *flags))
 
 
 #: memory that is in use when the client leaves is the kernel's to free

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 from mover_support import PATIENCE, Moving, Terminal, build, numbers, until
+from once_support import once
 
 Start = Callable[..., Moving]
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("client") / "gsched-mover")
+    return once(tmp_path_factory, "client/gsched-mover", build)
 
 
 @pytest.fixture

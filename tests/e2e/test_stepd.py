@@ -163,8 +163,7 @@ def test_limit_can_be_changed_and_a_warning_comes_before_it(start: Start) -> Non
 def test_kill_says_why_in_the_error_file(start: Start, cause: str, words: str | None) -> None:
     step = start("echo up; exec sleep 300", killwait=30)
     wait_for(step.out / "o")
-    step.tell(f"kill {cause}")
-    step.tell(f"kill {cause}")  # once more changes nothing
+    step.tell(f"kill {cause}\nkill {cause}")  # once more changes nothing
     status = step.finish()
     assert (status.wstatus, status.cause) == (15, "killed")
     body = r"\*\*\* JOB 7 ON gpu01 CANCELLED AT \S+" + re.escape(words or "") + r" \*\*\*\n"

@@ -18,11 +18,12 @@ from pathlib import Path
 
 import pytest
 from mover_support import Moving, Peer, build, message, until
+from once_support import once
 
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("client") / "gsched-mover")
+    return once(tmp_path_factory, "client/gsched-mover", build)
 
 
 @pytest.fixture
