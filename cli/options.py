@@ -65,6 +65,8 @@ def _build() -> tuple[Option, ...]:
         _o("bbf", r, v.ignore, "", "", "file", "burst buffer file", effect=False),
         _o("begin", r, v.point("begin", "begin"), "b", "BEGIN", "time", "do not start before"),
         _o("chdir", r, v.word("chdir"), "D", "", "directory", "where the script runs"),
+        # Slurm takes the singular too, which else could be either of the next two.
+        _o("cluster", r, v.word("clusters"), "", "", "names", "the same as --clusters"),
         _o("cluster-constraint", r, v.word("cluster_constraint"), "", "", "list",
            "features of the cluster", effect=False),
         _o("clusters", r, v.word("clusters"), "M", "CLUSTERS /SLURM_CLUSTERS", "names",

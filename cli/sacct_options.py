@@ -90,6 +90,8 @@ _OTHER = {
     "STAGE_OUT": "SO",
     "STOPPED": "ST",
 }
+#: those of them that accounting has no record of
+_NOT_KEPT = _OTHER.keys() - {"REQUEUED", "RESIZING", "REVOKED"}
 STATES = {state.name: state.compact for state in JobState} | _OTHER
 REASONS = (
     *("None", "Priority", "Dependency", "Resources", "PartitionNodeLimit", "PartitionTimeLimit"),

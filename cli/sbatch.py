@@ -128,7 +128,7 @@ def _run(
         names = ", ".join(request.spec.ignored)
         streams.stderr.write(f"sbatch: warning: no effect in this release: {names}\n")
     if options.test_only:
-        return test_only(NAME, request, env, streams, reader, process)
+        return test_only(NAME, options, request, env, streams, reader, process)
     return _submit(request, options, streams, reader, process)
 
 

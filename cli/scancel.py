@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from gsched_cli import getopt_long
 from gsched_cli.common import Reader, Streams, command_main, error, version_line
 from gsched_cli.getopt_long import Arg
-from gsched_cli.stop import UNREACHABLE, Stop, asking
+from gsched_cli.stop import UNREACHABLE, Stop, asking, own_cluster
 
 if TYPE_CHECKING:
     from gsched.model.job import Job
@@ -216,6 +216,8 @@ def _apply(wanted: _Wanted, key: str, text: str, streams: Streams, reader: Reade
         wanted.filters["state"] = state
     elif key == "w":
         wanted.filters["nodelist"] = _nodes(text)
+    elif key == "M":
+        own_cluster(text, reader, NAME, f"{NAME}: error:")
     elif key == "s":
         wanted.signal = _signal(text)
     elif key in ("V", "help", "usage"):

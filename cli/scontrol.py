@@ -10,7 +10,7 @@ from gsched_cli import getopt_long
 from gsched_cli.common import Reader, Streams, command_main, version_line
 from gsched_cli.getopt_long import Arg
 from gsched_cli.scontrol_help import HELP
-from gsched_cli.stop import UNREACHABLE, Stop, asking
+from gsched_cli.stop import UNREACHABLE, Stop, asking, own_cluster
 
 if TYPE_CHECKING:
     from gsched_cli.dump import Asked
@@ -131,6 +131,8 @@ def run(
                 from gsched_cli.dump import asked
 
                 session.dump = asked(key, value, NAME)
+            elif key == "M":
+                own_cluster(value or "", reader, NAME, f"{NAME}: error:")
             else:
                 _switch(session, key)
         return _words(session, words) if words else _interactive(session)

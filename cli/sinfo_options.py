@@ -196,6 +196,12 @@ def read_options(
     given, _operands = getopt_long.parse(argv, _SHORT, _LONG)
     wanted = Wanted()
     keys = {key for key, _ in given}
+    if "l" in keys and keys & {"o", "O"}:
+        raise Stop(
+            1,
+            f"{NAME}: fatal: Options -o(--format) and -l(--long) are mutually exclusive. "
+            "Please remove one and retry.\n",
+        )
     for variable, key in _ENV.items():
         replaced = keys & {"o", "O", "l", "N", "s", "R"} if key == "o" else key in keys
         if env.get(variable) and not replaced:

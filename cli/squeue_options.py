@@ -140,6 +140,7 @@ def read_options(
     given, operands = getopt_long.parse(argv, _SHORT, _LONG)
     wanted = Wanted()
     keys = {key for key, _ in given}
+    _one_format([key for key, _ in given if key in ("l", "o", "O")])
     for variable, key in _ENV.items():
         # The command line goes before the environment, and -l before its formats.
         replaced = keys & {"o", "O", "l"} if key in "oO" else key in keys
@@ -154,6 +155,20 @@ def read_options(
     if operands:
         raise Stop(1, f"{NAME}: error: Unrecognized option: {operands[0]}\n{USAGE}")
     return wanted
+
+
+def _one_format(keys: list[str]) -> None:
+    """Stop where the command line names formats of two kinds."""
+    if "l" in keys and len(set(keys)) > 1:
+        raise Stop(
+            1,
+            f"{NAME}: fatal: Options -o(--format) and -l(--long) are mutually exclusive. "
+            "Please remove one and retry.\n",
+        )
+    kinds = list(dict.fromkeys(keys))
+    if len(kinds) > 1:
+        first, second = ("-o (--format)", "-O (--Format)")[:: 1 if kinds[0] == "o" else -1]
+        raise Stop(1, f"{NAME}: error: {second} is incompatible with {first}\n")
 
 
 def _apply(

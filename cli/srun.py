@@ -427,7 +427,7 @@ def _outside(asked: _Asked, one: _Run) -> int:
     script = encode(Interactive(callback, step if options.bcast is None else None))
     request = SubmitJob(specs[0], script, variables, user, group, specs[1:])
     if options.test_only:
-        return test_only(NAME, request, one.env, one.streams, one.reader, one.process)
+        return test_only(NAME, options, request, one.env, one.streams, one.reader, one.process)
     try:
         named_cluster(options, one.reader)
         reply = submitted(NAME, request, one.streams, one.reader, one.process)

@@ -54,10 +54,28 @@ def own_cluster(text: str, reader: Reader, name: str, prefix: str) -> str:
     """The cluster's name for a list given with -M: this cluster is the only one there is; Stop of
     command `name` where another is named."""
     own = asking(reader.status, prefix).cluster_name
+    other = another_cluster(text, own)
+    if other is not None:
+        lines = unknown_cluster(other)
+        raise Stop(1, "".join(f"{name}: error: {line}\n" for line in lines))
+    return own
+
+
+def another_cluster(text: str, own: str) -> str | None:
+    """The first name in a list of clusters that does not mean the cluster `own`."""
     for word in text.split(","):
         if word.lower() not in ("all", own.lower()):
-            raise Stop(1, f"{name}: error: No cluster '{word}' known by database.\n")
-    return own
+            return word
+    return None
+
+
+def unknown_cluster(name: str) -> tuple[str, str]:
+    """Slurm's two sentences."""
+    return (
+        f"No cluster '{name}' known by database.",
+        f"'{name}' can't be reached now, or it is an invalid entry for --cluster.  "
+        "Use 'sacctmgr list clusters' to see available clusters.",
+    )
 
 
 def again_and_again(seconds: int, streams: Streams, report: Callable[[], None]) -> None:

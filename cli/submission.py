@@ -12,6 +12,7 @@ from gsched_cli.common import Reader, Streams, error, fatal
 from gsched_cli.getopt import UsageError, walk
 from gsched_cli.options import BY_NAME, BY_SHORT, Option
 from gsched_cli.process import Process, gid_of, uid_of
+from gsched_cli.stop import another_cluster, unknown_cluster
 
 if TYPE_CHECKING:
     from gsched.wire.messages import Reply, SubmitJob
@@ -131,18 +132,15 @@ def tell(name: str, options: Options, said: Said, streams: Streams) -> None:
 
 def named_cluster(options: Options, reader: Reader) -> str:
     """The cluster that -M names; only this one is known. "" where none is named."""
-    if not options.clusters:
+    if not options.clusters and not options.origin.keys() & {"cluster", "clusters"}:
         return ""
     own = reader.status().cluster_name
-    for name in options.clusters.split(","):
-        if name == own:
-            return own
-    name = options.clusters.partition(",")[0]
-    raise Refusal(
-        f"No cluster '{name}' known by database.",
-        f"'{name}' can't be reached now, or it is an invalid entry for --cluster.  "
-        "Use 'sacctmgr list clusters' to see available clusters.",
-    )
+    names = options.clusters.split(",")
+    others = [name for name in names if another_cluster(name, own) is not None]
+    # The job goes to one of those that are named.
+    if len(others) == len(names):
+        raise Refusal(*unknown_cluster(others[0]))
+    return own
 
 
 def submitted(
@@ -173,6 +171,7 @@ def submitted(
 
 def test_only(
     name: str,
+    options: Options,
     request: SubmitJob,
     env: Mapping[str, str],
     streams: Streams,
@@ -188,6 +187,7 @@ def test_only(
 
     request.test_only = True
     try:
+        named_cluster(options, reader)
         reply = submitted(name, request, streams, reader, process)
     except ControllerDown as down:
         streams.stderr.write(f"allocation failure: {down}\n")

@@ -273,7 +273,7 @@ def _times(spec: JobSpec, config: Config) -> Problem | None:
             return _problem("ESLURM_INVALID_TIME_LIMIT")
     if any(not 0 <= moment <= YEAR_9999 for moment in (spec.begin, spec.deadline)):
         return _problem("ESLURM_INVALID_TIME_VALUE")
-    if spec.time_min and spec.time_limit and spec.time_min > spec.time_limit:
+    if spec.time_min is not None and not _time_min_fits(spec, config):
         return _problem("ESLURM_INVALID_TIME_MIN_LIMIT")
     if config.enforce_part_limits in ("ALL", "ANY") and spec.time_limit is not None:
         limits = [partition.max_time for partition in _asked(spec, config)]
@@ -282,6 +282,16 @@ def _times(spec: JobSpec, config: Config) -> Problem | None:
         if enforced:
             return _problem("ESLURM_INVALID_TIME_LIMIT")
     return None
+
+
+def _time_min_fits(spec: JobSpec, config: Config) -> bool:
+    """Whether the least time is within the limit: its own, or that of the first partition."""
+    asked = _asked(spec, config)
+    limit = spec.time_limit
+    if limit is None and asked:
+        first = asked[0]
+        limit = first.max_time if first.default_time is None else first.default_time
+    return not limit or 0 < (spec.time_min or 0) <= limit
 
 
 def _part_sizes(spec: JobSpec, config: Config) -> Problem | None:

@@ -76,6 +76,21 @@ def test_shapes_that_wait_for_a_larger_partition(shape: Shape) -> None:
             "Invalid time-min specification (exceeds job's time or other limits)",
             (),
         ),
+        # The same by Slurm 22.05.8 for no limit at all (0), and beside the partition's default.
+        *(
+            (
+                fields,
+                "ESLURM_INVALID_TIME_MIN_LIMIT",
+                "Invalid time-min specification (exceeds job's time or other limits)",
+                (),
+            )
+            for fields in (
+                {"time_limit": 600, "time_min": 0},
+                {"time_min": 0},
+                {"time_min": 7200},
+                {"time_min": 1200, "partitions": ("debug",)},
+            )
+        ),
         *(
             ({"array": text}, "ESLURM_INVALID_ARRAY", "Invalid job array specification", ())
             for text in ("abc", "5-1", "1-99999999", "1-20002", "20001", "1-5%x", "1-5:0", "")

@@ -388,6 +388,11 @@ def test_pages_are_put_together() -> None:
         (["-i", "abc"], 'sacct: error: Invalid numeric value "abc" for requested node range.\n'),
         (["-k", "abc"], "sacct: fatal: Invalid time limit specification\n"),
         (["-g", "nosuch"], "sacct: error: Invalid group id: nosuch\n"),
+        (["-s", "R,CG"], "sacct: fatal: job state CG is not supported / accounted\n"),
+        (
+            ["-s", "configuring"],
+            "sacct: fatal: job state configuring is not supported / accounted\n",
+        ),
         (["-s", "R,NOPE"], "sacct: fatal: unrecognized job state value 'NOPE'\n"),
         (
             ["--units=X"],

@@ -254,7 +254,24 @@ def test_options_without_effect_are_named_once() -> None:
 def test_parsable_and_clusters() -> None:
     assert sbatch("--parsable", "--wrap", "x").out == "1\n"
     assert sbatch("--parsable", "-M", "peer", "--wrap", "x").out == "1;peer\n"
-    assert sbatch("-M", "peer", "--wrap", "x").out == "Submitted batch job 1 on cluster peer\n"
+    for words in (["-M", "peer"], ["-Mall"], ["--cluster=PEER"], ["--clusters=nope,peer"]):
+        ran = sbatch(*words, "--wrap", "x")
+        assert ran.out == "Submitted batch job 1 on cluster peer\n", words
+
+
+@pytest.mark.parametrize("name", ["nope", ""])
+@pytest.mark.parametrize("more", [[], ["--test-only"]])
+def test_another_cluster(name: str, more: list[str]) -> None:
+    ran = sbatch(f"--clusters={name}", *more, "--wrap", "x")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == (
+        f"sbatch: error: No cluster '{name}' known by database.\n"
+        f"sbatch: error: '{name}' can't be reached now, or it is an invalid entry for --cluster.  "
+        "Use 'sacctmgr list clusters' to see available clusters.\n"
+    )
+
+
+def test_quietly() -> None:
     assert sbatch("-Q", "--wrap", "x").out == ""
 
 

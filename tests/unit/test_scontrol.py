@@ -408,6 +408,13 @@ def test_what_is_asked_of_the_controller() -> None:
     assert sent("UPD", "job=1", "timelimit+=5", "JobName=x y") == UpdateJob(
         ["1"], "update", {"timelimit": "+5", "name": "x y"}
     )
+    # Where no id is given, the name says which jobs are meant.
+    assert sent("update", "JobName=shown", "TimeLimit=30") == UpdateJob(
+        ["239"], "update", {"timelimit": "30"}
+    )
+    assert sent("update", "TimeLimit=30", "jobname=shown", "Name=x") == UpdateJob(
+        ["239"], "update", {"timelimit": "30", "name": "x"}
+    )
     assert sent("update", "job=1", "partition=debug") == UpdateJob(
         ["1"], "update", {"partition": "debug"}
     )
@@ -426,6 +433,20 @@ def test_what_is_asked_of_the_controller() -> None:
     assert sent("requeuehold", "1") == UpdateJob(["1"], "requeuehold")
     assert sent("reconf") == Reconfigure()
     assert sent("shutdown") == Shutdown()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["JobName=nope", "TimeLimit=7"], "scontrol: error: No jobs with name 'nope'\n"),
+        (
+            ["JobName=shown", "Bogus=5"],
+            "Update of this parameter is not supported: Bogus=5\nRequest aborted\n",
+        ),
+    ],
+)
+def test_jobs_by_name_that_cannot_be_changed(words: list[str], text: str) -> None:
+    assert ask("update", *words) == ("", text, 1)
 
 
 def test_the_script_of_a_job(tmp_path: Path) -> None:

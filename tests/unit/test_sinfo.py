@@ -59,6 +59,17 @@ def ask(*argv: str, reader: FakeReader | None = None, **env: str) -> tuple[str, 
     return invoke(run, argv, reader or peer_cluster(), env)
 
 
+@pytest.mark.parametrize("words", [["-l", "-o%N"], ["-ONodeList", "--long"]])
+def test_one_format_at_a_time(words: list[str]) -> None:
+    text = (
+        "sinfo: fatal: Options -o(--format) and -l(--long) are mutually exclusive. "
+        "Please remove one and retry.\n"
+    )
+    assert ask(*words) == ("", text, 1)
+    # A variable is no choice of this command line.
+    assert ask("-l", SINFO_FORMAT="%N") == ask("-l")
+
+
 def state_of(flags: NodeFlag, cpus: int = 0, jobs: int = 0, completing: int = 0) -> list[str]:
     """How a node is shown: compact, long and complete."""
     reader = peer_cluster()

@@ -188,6 +188,10 @@ def test_nobody_answers() -> None:
         (["--noheader=3"], "squeue: option '--noheader' doesn't allow an argument\n"),
         (["-o"], "squeue: option requires an argument -- 'o'\n"),
         (["-iX"], "squeue: error: --iterate=X\n"),
+        (["-l", "-o%i"], "squeue: fatal: Options -o(--format) and -l(--long) are mutually excl"),
+        (["-Ojobid", "-l"], "squeue: fatal: Options -o(--format) and -l(--long) are mutually ex"),
+        (["-o%i", "-Ojobid"], "squeue: error: -O (--Format) is incompatible with -o (--format)\n"),
+        (["-Ojobid", "-o%i"], "squeue: error: -o (--format) is incompatible with -O (--Format)\n"),
     ],
 )
 def test_refused_command_lines(argv: list[str], text: str) -> None:
