@@ -42,10 +42,16 @@ LISTS = (
 )
 
 
+#: modes by which jobs end
+ENDING = ("REQUEUE", "REQUEUE,WITHIN", "CANCEL")
+
+
 class History:
     """One seed."""
 
-    def __init__(self, seed: int, modes: tuple[str, ...], own: tuple[str, ...] = ("",)) -> None:
+    def __init__(
+        self, seed: int, modes: tuple[str, ...] = ENDING, own: tuple[str, ...] = ("",)
+    ) -> None:
         self.rnd = rnd = random.Random(seed)
         conf = CONF.format(
             mode=rnd.choice(modes),
@@ -58,7 +64,7 @@ class History:
         self.b = Bench(conf)
         for number, (name, lower) in enumerate(rnd.choice(LISTS).items()):
             grace = rnd.choice([0, 0, 10])
-            mode = rnd.choice(own)
+            mode = rnd.choice(own) if own[1:] else own[0]
             self.b.led.book.put(
                 Qos(number + 2, name, preempt=lower, grace_time=grace, preempt_mode=mode)
             )
@@ -121,9 +127,8 @@ class History:
             return at(job, Phase.RELEASED if rnd.random() < 0.6 else Phase.RUNNING)
         if job.way is not None and (now >= job.way.until or rnd.random() < 0.1):
             return at(job, Phase.ENDED, cause="preempted", wstatus=15)
-        if name != job.batch_host:
-            return at(job, Phase.RUNNING)
-        if self.worked.get(key, 0) >= end and not job.paused:
+        over = name == job.batch_host and self.worked.get(key, 0) >= end
+        if over and not job.paused:
             return at(job, Phase.RELEASED, wstatus=0)
         saved = rnd.randrange(20_000) if rnd.random() < 0.1 else -1
         return at(job, Phase.RUNNING, checkpoint_ms=saved)
@@ -234,7 +239,7 @@ def test_nobody_stands_still_for_ever() -> None:
 def test_histories(block: int) -> None:
     kept = broken = edges = 0
     for seed in range(block * 8, block * 8 + 8):
-        history = History(seed, ("REQUEUE", "REQUEUE,WITHIN", "CANCEL"))
+        history = History(seed)
         for _ in range(60):
             history.step()
         assert not history.rings(), seed

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from unit.test_preempt_histories import History
+from unit.test_preempt_histories import ENDING, History
 
 from gsched import tres
 from gsched.ledger import Start
@@ -32,8 +32,8 @@ TREES = (
 class Teams(History):
     """The same with accounts."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, modes: tuple[str, ...] = ENDING) -> None:
+        super().__init__(seed, modes)
         self.taken = 0
         book = self.b.led.book
         tree = self.rnd.choice(TREES)
@@ -133,6 +133,22 @@ class Teams(History):
             and (-other.priority, other.id) < (-mine.priority, mine.id)
             for other in led.jobs.values()
         )
+
+
+def test_jobs_that_stand_still() -> None:
+    """The same where jobs are suspended for others and for guarantees."""
+    taken = broken = stood = 0
+    for seed in range(2000, 2000 + BLOCKS * 4):
+        history = Teams(seed, ("SUSPEND,GANG", "SUSPEND,GANG,WITHIN"))
+        for _ in range(50):
+            history.step()
+        assert not history.rings(), seed
+        taken += history.taken
+        broken += history.broken
+        stood += len(history.stood)
+    assert taken > 4
+    assert stood > 10
+    assert broken == 0
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
