@@ -211,11 +211,11 @@ def _apply(wanted: Wanted, key: str, text: str, streams: Streams) -> None:
     elif key in ("M", "L"):
         wanted.clusters = text if key == "M" else "all"
     elif key == "j":
-        _jobs(wanted, text)
+        jobs_named(wanted, text)
     elif key == "s":
         query.states += [_state(word) for word in _words(text)]
     elif key == "u":
-        _users(wanted, text)
+        users_named(wanted, text)
     elif key == "g":
         query.gids += [_group(word) for word in _words(text)]
     elif key == "hetjob":
@@ -287,18 +287,18 @@ _JOB = re.compile(
 )
 
 
-def _jobs(wanted: Wanted, text: str) -> None:
+def jobs_named(wanted: Wanted, text: str, command: str = NAME) -> None:
     """-j: ids with tasks, components and steps."""
     from gsched.taskset import TaskSet, TaskSetError
 
     for item in _split_ids(text):
         found = _JOB.match(item)
         if found is None or not int(found["job"]):
-            raise Stop(1, f"{NAME}: fatal: Bad job/step specified: {item}\n")
+            raise Stop(1, f"{command}: fatal: Bad job/step specified: {item}\n")
         job = int(found["job"])
         step = found["step"] or ""
         if found["step"] is not None and not re.fullmatch(r"[0-9]+|batch|extern|interactive", step):
-            raise Stop(1, f"{NAME}: fatal: Bad step specified: {item.partition('.')[0]}\n")
+            raise Stop(1, f"{command}: fatal: Bad step specified: {item.partition('.')[0]}\n")
         tasks = [-1]
         if found["task"] is not None:
             tasks = [int(found["task"])]
@@ -310,7 +310,7 @@ def _jobs(wanted: Wanted, text: str) -> None:
             except (TaskSetError, ValueError):
                 tasks = []
             if not tasks or len(tasks) > 100_000:
-                raise Stop(1, f"{NAME}: fatal: Bad job/step specified: {item}\n")
+                raise Stop(1, f"{command}: fatal: Bad job/step specified: {item}\n")
         for task in tasks:
             wanted.query.ids.append((job, task))
             wanted.steps.setdefault((job, task), set()).add(step)
@@ -347,7 +347,8 @@ def _known_qos(names: Sequence[str], reader: Reader) -> None:
 # ---- people, states, nodes, numbers ----------------------------------------------------------
 
 
-def _users(wanted: Wanted, text: str) -> None:
+def users_named(wanted: Wanted, text: str, command: str = NAME) -> None:
+    """-u: names and numbers."""
     import pwd
 
     for name in _words(text):
@@ -357,7 +358,7 @@ def _users(wanted: Wanted, text: str) -> None:
         try:
             wanted.query.uids.append(pwd.getpwnam(name).pw_uid)
         except (KeyError, ValueError, UnicodeEncodeError):
-            raise Stop(1, f"{NAME}: error: Invalid user id: {name}\n") from None
+            raise Stop(1, f"{command}: error: Invalid user id: {name}\n") from None
 
 
 def _group(name: str) -> int:

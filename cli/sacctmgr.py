@@ -219,6 +219,10 @@ def _list(session: _Session, words: list[str]) -> int:
         return 0
     said = sacctmgr_words.listed(kind, rest)
     state = session.state()
+    if said.on("withdeleted"):
+        from gsched_cli import sacctmgr_acts
+
+        state = sacctmgr_acts.with_deleted(session.reader, session.streams, state)
     if session.dump:
         from gsched_cli import sacctmgr_json
         from gsched_cli.dump import Asked
@@ -238,7 +242,8 @@ def _list(session: _Session, words: list[str]) -> int:
         from gsched_cli import sacctmgr_facts
 
         return sacctmgr_facts.listing(
-            session.reader, session.streams, state, kind, said, session.env
+            *(session.reader, session.streams, state, kind, said, session.env),
+            immediate=session.immediate,
         )
     return 0
 
@@ -326,9 +331,15 @@ def _add(session: _Session, words: list[str]) -> int:
 
 def _modify(session: _Session, words: list[str]) -> int:
     if words and words[0].lower() == "job":
-        from gsched_cli import sacctmgr_facts
+        from gsched_cli import sacctmgr_acts
 
-        return sacctmgr_facts.modify_job(session.reader, session.streams, words[1:])
+        if session.readonly:
+            raise Stop(1, "Can't run this command in readonly mode.\n")
+        return sacctmgr_acts.modify_job(
+            *(session.reader, session.streams, words[1:], session.env),
+            cluster=cluster_config(session.reader, NAME).cluster_name,
+            immediate=session.immediate,
+        )
     return _change("modify", session, words)
 
 
@@ -443,13 +454,15 @@ def _ping(session: _Session, words: list[str]) -> int:
 
 def _clear(session: _Session, words: list[str]) -> int:
     if [word.lower() for word in words] != ["stats"]:
-        raise Stop(1, 'No valid entity in clear command\nInput line must include "Stats"\n')
+        raise Stop(1, 'No valid entity in list command\nInput line must include "Stats"\n')
     raise sacctmgr_list.refuse("clear stats")
 
 
 def _reconfigure(session: _Session, words: list[str]) -> int:
     from gsched.wire.messages import Reconfigure, Refused
 
+    if words:
+        raise Stop(1, "too many arguments for reconfigure keyword\n")
     reply = asking(lambda: session.reader.call(Reconfigure()), f"{NAME}: error:")
     if isinstance(reply, Refused):
         raise Stop(1, f"{NAME}: error: {reply.message}\n")
@@ -464,7 +477,11 @@ def _shutdown(session: _Session, words: list[str]) -> int:
 
 
 def _archive(session: _Session, words: list[str]) -> int:
-    raise sacctmgr_list.refuse("archive")
+    from gsched_cli import sacctmgr_acts
+
+    return sacctmgr_acts.archive(
+        session.reader, session.streams, words, session.cwd, immediate=session.immediate
+    )
 
 
 _DOES = {

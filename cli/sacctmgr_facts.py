@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 from gsched import hostlist, tres, units
 from gsched.wire.report import EventRow, ReportQuery, ResvRow, RunawayRow, TransactionRow
 from gsched_cli.process import user_name
-from gsched_cli.sacctmgr_list import State, refuse
+from gsched_cli.sacctmgr_change import agreed
+from gsched_cli.sacctmgr_list import State
 from gsched_cli.sacctmgr_table import Field, chosen, written
 from gsched_cli.sacctmgr_words import Said
 from gsched_cli.stop import Stop, asking
@@ -35,6 +36,8 @@ class _Question:
         self.state = state
         self.env = env
         self.now = reader.now()
+        #: -i: nothing is asked
+        self.immediate = False
 
     def when(self, said: Said, key: str, default: int) -> int:
         """A condition that is a time. Stop."""
@@ -77,9 +80,12 @@ def listing(
     kind: str,
     said: Said,
     env: Mapping[str, str],
+    *,
+    immediate: bool = False,
 ) -> int:
     """The rows of one kind. The exit code."""
     ask = _Question(reader, streams, state, env)
+    ask.immediate = immediate
     _KINDS[kind](ask, said)
     return 0
 
@@ -234,16 +240,36 @@ def _runaway(ask: _Question, said: Said) -> None:
             f"Runaway Jobs: No runaway jobs found on cluster {ask.state.cluster}\n"
         )
         return
+    say = ask.streams.stdout.write
+    say(
+        "NOTE: Runaway jobs are jobs that don't exist in the controller but have a start time and "
+        "no end time in the database\n"
+    )
     fields: list[Field[RunawayRow]] = [
         Field(("Cluster",), "Cluster", 10, lambda r: ask.state.cluster, 1),
-        Field(("ID",), "ID", 12, lambda r: str(r.job_id), 1),
+        Field(("ID",), "ID", -12, lambda r: str(r.job_id), 1),
         Field(("Name",), "Name", 10, lambda r: r.name, 1),
         Field(("Partition",), "Partition", 10, lambda r: r.partition, 1),
-        Field(("State",), "State", 10, lambda r: r.state, 1),
+        Field(("State",), "State", 6, lambda r: r.state, 1),
+        Field(("TimeSubmit", "Submit"), "TimeSubmit", 19, lambda r: ask.time(r.submit), 5),
         Field(("TimeStart", "Start"), "TimeStart", 19, lambda r: ask.time(r.start), 5),
         Field(("TimeEnd", "End"), "TimeEnd", 19, lambda r: ask.time(r.end), 5),
     ]
-    ask.write(said.format or "ID,Name,Partition,Cluster,State,TimeStart,TimeEnd", fields, found)
+    form = "ID,Name,Partition,Cluster,State%10,TimeSubmit,TimeStart,TimeEnd"
+    ask.write(said.format or form, fields, found)
+    if not ask.immediate and not agreed(ask.streams, _FIX):
+        say(" Changes Discarded\n")
+        return
+    ids = [f"/{row.job_id}/{row.restarts}" for row in found]
+    asking(lambda: ask.reader.report(ReportQuery("mend", only={"ids": ids})), "sacctmgr: error:")
+
+
+_FIX = (
+    "\nWould you like to fix these runaway jobs?\n(This will set the end time for each job to the "
+    "latest out of the start, eligible, or submit times, and set the state to completed.\nOnce "
+    "corrected, this will trigger the rollup to reroll usage from before the earliest submit time "
+    "of all the runaway jobs.)\n\n (You have 30 seconds to decide)\n(N/y): "
+)
 
 
 _KINDS: dict[str, Callable[[_Question, Said], None]] = {
@@ -266,8 +292,3 @@ def stats(reader: Reader, env: Mapping[str, str]) -> str:
         f"Data since {timestamp(status.start, env, now)}\n"
         f"State version: {status.version}\n"
     )
-
-
-def modify_job(reader: Reader, streams: Streams, words: Sequence[str]) -> int:
-    """Fields of jobs that are over lie in the database."""
-    raise refuse("modify job")

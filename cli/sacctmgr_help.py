@@ -29,7 +29,7 @@ Show (list, show) ENTITY [CONDITIONS] [format=FIELD[%WIDTH],...]:
   transaction               accounts= action= actor= users= start= end=
   event                     nodes= start= end= states= reason= all_time
   reservation               names= nodes= start= end=
-  runawayjobs               none: what runs is the controller's own knowledge
+  runawayjobs               rows without an end; they can be mended
   configuration  federation  resource  stats
 Change:
   add account NAMES         parent= description= organization= and limits
@@ -50,10 +50,14 @@ Limits of a QOS, besides these:
   maxjobsperuser= maxjobsperaccount= maxsubmitjobsperuser= maxsubmitjobsperaccount=
   maxtresperuser= maxtresperaccount= maxtresrunminsperuser= maxtresrunminsperaccount= mintres=
   usagefactor= usagethreshold= limitfactor= preemptexempttime=
+Jobs that are over:
+  modify job where jobid= users= wckeys= starttime= endtime= set
+                            comment= derivedexitcode= admincomment= systemcomment= newwckey=
 Files:
   dump CLUSTER [file=NAME]  accounts, users and limits as a file
   load NAME [clean]         make what a file says
-  archive dump|load         take what is old out of the database, or back
+  archive dump              take what is old out: directory= jobs steps events purgejobafter= ...
+  archive load FILE         bring it back
 Others: ping  reconfigure  version  exit  !! (the last command again)
 Keywords, entities and options may be cut short and in any case.
 """

@@ -237,7 +237,7 @@ def _qos(state: State, said: Said) -> tuple[str, list[Any]]:
 def _tres_rows(state: State, said: Said) -> tuple[str, list[Any]]:
     return "TRES", [
         {"type": row.kind, "name": row.name, "id": row.id, "count": 0}
-        for row in lists.tres_rows(state.config)
+        for row in lists.tres_found(state, said)
     ]
 
 

@@ -296,15 +296,20 @@ def tres_rows(config: Config) -> list[TresRow]:
     return rows
 
 
-def list_tres(state: State, said: Said) -> str:
+def tres_found(state: State, said: Said) -> list[TresRow]:
+    """Those that the conditions let through."""
     names, ids, kinds = _low(said, "name"), _low(said, "id"), _low(said, "type")
-    rows = [
+    return [
         row
         for row in tres_rows(state.config)
         if (names is None or row.name.lower() in names)
         and (ids is None or str(row.id) in ids)
         and (kinds is None or row.kind in kinds)
     ]
+
+
+def list_tres(state: State, said: Said) -> str:
+    rows = tres_found(state, said)
     return written(chosen(said.format or "Type,Name,ID", TRES), rows, state.look)
 
 

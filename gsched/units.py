@@ -370,3 +370,15 @@ def parse_time_point(text: str, now: int, tz: tzinfo | None = None, *, past: boo
 def format_time_point(epoch: int, tz: tzinfo | None = None) -> str:
     """A point in time as Slurm prints it: "2026-11-29T13:54:22"."""
     return datetime.fromtimestamp(epoch, tz).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+_AGE = re.compile(r"(\d{1,6})\s*(hours?|days?|months?|)", re.I | re.ASCII)
+
+
+def parse_age(text: str) -> tuple[int, str] | None:
+    """How old records may get, as in PurgeJobAfter: (number, "hour", "day" or "month") of
+    "12months", "30days", "24hours", or of a number of months; None: it is none of these."""
+    match = _AGE.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        return None
+    return int(match[1]), match[2].lower().rstrip("s") or "month"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,11 +21,11 @@ import sqlalchemy as sa
 from gsched.accounting import schema
 from gsched.accounting.calendar import HOUR, Calendar
 from gsched.accounting.database import Database
+from gsched.units import parse_age
 
 FORMAT = "gsched.accounting.archive/1"
 #: rows that are deleted in one transaction
 BATCH = 1000
-_AGE = re.compile(r"(\d{1,6})\s*(hours?|days?|months?|)", re.I)
 
 
 class ArchiveError(Exception):
@@ -126,10 +125,10 @@ def ages(keys: Mapping[str, str]) -> dict[str, Age]:
         text = keys.get(kind.purge_key, "").strip()
         if not text or text.lower() == "none":
             continue
-        match = _AGE.fullmatch(text)
-        if match is None or not int(match[1]):
+        age = parse_age(text)
+        if age is None:
             raise ArchiveError(f"{kind.purge_key}={text} is no age, such as 12months or 30days")
-        found[kind.purge_key] = Age(int(match[1]), match[2].lower().rstrip("s") or "month")
+        found[kind.purge_key] = Age(*age)
     return found
 
 

@@ -32,6 +32,7 @@ from gsched.wire.report import (
 
 #: how often an answer is begun anew because facts came in between
 _TRIES = 5
+_DAY = 86400
 
 
 @dataclass
@@ -121,6 +122,8 @@ class Report:
             return ReportRows(list(self._events()))
         if query.kind == "transactions":
             return ReportRows(list(self._transactions()))
+        if query.kind == "deleted":
+            return ReportRows(list(self._deleted()))
         if query.kind == "runaway":
             return ReportRows(list(self._runaway()))
         raise ValueError(f"there is no report {query.kind!r}")
@@ -434,6 +437,29 @@ class Report:
                 for name in ("accounts", "users")
             )
         ]
+
+    def _deleted(self) -> list[TransactionRow]:
+        """As in Slurm what went within a day of its making, and under which no job ran, was never
+        there."""
+        column, jobs = schema.policies.c, schema.jobs.c
+        question = (
+            sa.select(
+                *(column.kind, column.name, column.account, column.user_name),
+                *(column.created, column.deleted, column.detail),
+            )
+            .where(column.state_uuid.in_(self._states), column.deleted > 0)
+            .order_by(column.deleted, column.name)
+        )
+        found = []
+        for kind, name, account, user, made, gone, detail in self._connection.execute(question):
+            by = {"user": jobs.user_name == name, "qos": jobs.qos == name}
+            ran = sa.select(jobs.seq).where(
+                jobs.state_uuid.in_(self._states),
+                by.get(kind, jobs.account == account if account else jobs.user_name == user),
+            )
+            if gone - made >= _DAY or self._connection.execute(ran.limit(1)).first() is not None:
+                found.append(TransactionRow(gone, name, kind, "", detail))
+        return found
 
     def _runaway(self) -> list[RunawayRow]:
         """Rows are written when an attempt is over: none can be running but by damage (or by the

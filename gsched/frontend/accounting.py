@@ -28,7 +28,7 @@ from gsched.model import Fact, Job, JobState, Step, Verdict
 from gsched.model.acct import AcctJob
 from gsched.store import Snapshot, verdicts
 from gsched.wire.messages import AcctQuery, Refused, encode
-from gsched.wire.report import ReportQuery
+from gsched.wire.report import ReportQuery, ReportRows
 
 if TYPE_CHECKING:
     from gsched.accounting.database import Database
@@ -39,6 +39,8 @@ PAGE_BYTES = 8 << 20
 THREADS = 2
 #: Seconds after which a question is given up.
 PATIENCE_S = 60.0
+#: kinds of reports that are none: something is done
+ACTS = frozenset({"mend", "change", "archive", "load"})
 DISABLED = "Slurm accounting storage is disabled"
 
 _job = msgspec.msgpack.Decoder(Job)
@@ -108,6 +110,7 @@ class _Question:
     query: AcctQuery | ReportQuery
     live: Live | None
     since: float
+    uid: int = -1
     answer: bytes | None = None
     given_up: bool = False
     #: sorted live rows that no page has brought yet; None: not made yet
@@ -184,7 +187,7 @@ class Accounting:
             question = before
             question.query, question.since, question.answer = query, time.monotonic(), None
         else:
-            question = _Question(query, live, time.monotonic())
+            question = _Question(query, live, time.monotonic(), uid)
         self._open[who] = question
         if not enabled(self._config):
             question.answer = encode(Refused(b"", DISABLED))
@@ -276,12 +279,30 @@ class Accounting:
         live = question.live
         assert live is not None
         question.live = None
+        if query.kind in ACTS:
+            return encode(self._act(question.uid, query, live))
         from gsched.accounting.report import LiveRows, answer
 
         facts, jobs = self._live_rows(live)
         rows = LiveRows(live.state_uuid, self._config.cluster_name, int(time.time()), facts, jobs)
         rows.outbox_next = live.outbox_next
         return encode(answer(self._sql(), query, rows))
+
+    def _act(self, uid: int, query: ReportQuery, live: Live) -> ReportRows | Refused:
+        """Something done to the database, by a connection that may write."""
+        from gsched.accounting.acts import Asker, Denied, act
+        from gsched.accounting.database import Database
+
+        waiting = [seq for seq, packed in live.facts if _fact.decode(packed).job is not None]
+        found = settings(self._config)
+        database = Database(found.url)
+        try:
+            asker = Asker(uid, uid in self._admins)
+            return act(database, query, live.state_uuid, waiting, found.keys, asker)
+        except Denied as problem:
+            return Refused(b"", str(problem), "ESLURM_ACCESS_DENIED")
+        finally:
+            database.close()
 
     def _live_rows(self, live: Live) -> tuple[list[tuple[int, AcctJob]], list[AcctJob]]:
         """Attempts that ended and lie in the outbox, with the numbers of their facts, and those
@@ -325,7 +346,12 @@ class Accounting:
                 and choice.takes(one)
             ]
         question.live = None
-        mine = [(question.state_uuid, one) for one in question.rows]
+        changed = {(one.job_id, one.restarts) for _, one in stored if one.changed}
+        mine = [
+            (question.state_uuid, one)
+            for one in question.rows
+            if (one.job_id, one.restarts) not in changed
+        ]
         merged = _merge(stored, mine, bound)
         if query.allocations:
             return self._pack(question, [one for _, one in merged], bound, None)

@@ -142,6 +142,8 @@ class AcctJob(msgspec.Struct, array_like=True, gc=False):
     #: 1: a lost node ended it: what it used after `last_report` (epoch seconds) is not known
     uncertain: int = 0
     last_report: int = 0
+    #: 1: what SQL has was changed when it was over, and counts before what the controller holds
+    changed: int = 0
 
     @property
     def order(self) -> tuple[int, int, int, int, int]:

@@ -16,12 +16,15 @@ class ReportQuery(msgspec.Struct, array_like=True, tag=True, gc=False):
     """One question; times in epoch seconds, [start, end)."""
 
     #: "usage": UsageRow; "cluster": ClusterRow; "sizes": SizeRow; "reservations": ResvRow;
-    #: "events": EventRow; "transactions": TransactionRow; "runaway": RunawayRow; "bill": BillRow
+    #: "events": EventRow; "transactions": TransactionRow; "runaway": RunawayRow; "bill": BillRow;
+    #: "deleted": TransactionRow of policy that is no more (action: its kind, info: it as JSON).
+    #: What is done to the database (gsched.accounting.acts): "mend" and "change", RunawayRow of
+    #: what they changed; "archive" and "load", numbers of rows in `totals`
     kind: str
     start: int = 0
     end: int = 1 << 40
     #: only these; keys: accounts, users, wckeys, gids, ids, partitions, nodes, names, actions,
-    #: actors, states
+    #: actors, states; of what is done also fields and their values
     only: dict[str, list[str]] = {}
     min_version: int = 0
 

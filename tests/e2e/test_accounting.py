@@ -164,6 +164,17 @@ def test_a_job_is_visible_at_once(cluster: LocalCluster) -> None:
     )
 
 
+def test_a_job_that_is_over_is_changed(cluster: LocalCluster) -> None:
+    """The controller still holds it as it was; it shows as it was changed."""
+    job = cluster.sbatch("-o", "/dev/null", "--wrap", "exit 3")
+    cluster.ended(job)
+    change = ["sacctmgr", "-i", "modify", "job", "where", f"jobid={job}", "set"]
+    cluster.run([*change, "comment=A run to forget", "derivedexitcode=256"])
+    fields = ["-o", "jobid,state,comment,derivedexitcode"]
+    done = cluster.run(["sacct", "-X", "-n", "-P", "-j", str(job), *fields])
+    assert done.stdout == f"{job}|FAILED|A run to forget|1:0\n"
+
+
 def test_what_the_job_used(cluster: LocalCluster) -> None:
     work = "x=$(head -c 5000000 /dev/zero | tr '\\0' x); sleep 1; : ${#x}"
     job = cluster.sbatch("-o", "/dev/null", "--wrap", work)
