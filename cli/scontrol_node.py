@@ -90,6 +90,9 @@ def partition_lines(part: PartitionConfig, config: Config) -> list[str]:
     if oversubscribe in ("YES", "FORCE"):
         oversubscribe += f":{part.oversubscribe_count}"
     alternate = f" Alternate={part.alternate}" if part.alternate else ""
+    # Slurm names what is in force in an order of its own: GANG,SUSPEND.
+    modes = (part.preempt_mode or config.preempt_mode).split(",")
+    preempt_mode = ",".join(sorted(modes))
     lines = [
         f"PartitionName={part.name}",
         f"{_names('AllowGroups', part.allow_groups)} {accounts} {qos}",
@@ -106,7 +109,7 @@ def partition_lines(part: PartitionConfig, config: Config) -> list[str]:
         f"PriorityJobFactor={part.priority_job_factor} PriorityTier={part.priority_tier} "
         f"RootOnly={_yes(part.root_only)} ReqResv={_yes(part.req_resv)} "
         f"OverSubscribe={oversubscribe}",
-        f"OverTimeLimit={over} PreemptMode={part.preempt_mode or config.preempt_mode}",
+        f"OverTimeLimit={over} PreemptMode={preempt_mode}",
         f"State={part.state} TotalCPUs={cpus} TotalNodes={len(nodes)} "
         f"SelectTypeParameters={part.select_type_parameters or 'NONE'}",
         f"JobDefaults={or_null(job_defaults(part))}",

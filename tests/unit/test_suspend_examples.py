@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from unit.ledger_support import Bench, at
 
+from gsched.config import parse_config
 from gsched.ledger.suspend import suspended_s
 from gsched.model import Job, JobState, Phase, Shape
+from gsched_cli.scontrol_node import partition_lines
 
 #: five nodes, the two partitions of the page; memory is tracked, as it recommends
 CONF = """
@@ -118,3 +120,18 @@ def test_one_after_the_other() -> None:
     page.over.add(second.id)
     page.turn()
     assert page.squeue(victim)[:2] == ("R", 4)
+
+
+def test_scontrol_show_partition() -> None:
+    """A real Slurm 22.05 with PreemptMode=SUSPEND,GANG shows the cluster's as GANG,SUSPEND, and a
+    partition's own alone."""
+    conf = CONF.replace("PartitionName=active", "PartitionName=active PreemptMode=SUSPEND")
+    config = parse_config({"slurm.conf": conf})
+    shown = {
+        name: next(line for line in partition_lines(part, config) if "PreemptMode" in line)
+        for name, part in config.partitions.items()
+    }
+    assert shown == {
+        "active": "OverTimeLimit=NONE PreemptMode=SUSPEND",
+        "hipri": "OverTimeLimit=NONE PreemptMode=GANG,SUSPEND",
+    }
