@@ -160,7 +160,14 @@ class Rules:
                 "PreemptMode=SUSPEND needs GANG (PreemptMode=SUSPEND,GANG): its jobs are left alone"
             )
         if self.kind and self._mode == "SUSPEND" and self._gang:
-            closed = [name for name in config.partitions if not self._lends(name)]
+            top = max(self._tiers.values(), default=0)
+            closed = [
+                name
+                for name, part in config.partitions.items()
+                if not self._lends(name)
+                and (self.kind == "qos" or part.priority_tier < top)
+                and (not part.preempt_mode or "SUSPEND" in part.preempt_mode)
+            ]
             if closed:
                 self.problems.append(
                     f"jobs of partition {','.join(closed)} are not suspended for others: "

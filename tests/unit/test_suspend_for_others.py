@@ -339,3 +339,15 @@ def test_a_restart_of_the_node_daemon_of_one_that_stands_still() -> None:
     assert victim.restarts == 1
     assert high.state == JobState.PENDING
     assert not b.led.paused
+
+
+def test_what_the_log_says_of_partitions() -> None:
+    """Of those alone whose jobs would be suspended for others and are not."""
+    part = "PartitionName={} Nodes=ALL PriorityTier={} OverSubscribe={}{}\n"
+    conf = TIERS
+    for words in (("x", 1, "NO", ""), ("y", 1, "NO", " PreemptMode=OFF"), ("z", 20, "NO", "")):
+        conf += part.format(*words)
+    problems = Bench(conf).led.rules().problems
+    assert problems == [
+        "jobs of partition x are not suspended for others: OverSubscribe is NO (FORCE:1 allows it)"
+    ]
