@@ -71,8 +71,8 @@ class Keeper:
         self._known: dict[Place, Limits] = {}
         #: the configuration without the limits of partitions that flags of a QOS lift
         self._lifted: dict[frozenset[str], Config] = {}
-        #: what the largest node of a partition has
-        self._most: dict[str, tuple[int, int]] = {}
+        #: what the largest and the smallest node of a partition have
+        self._most: dict[str, tuple[int, int, int, int]] = {}
         #: whether there are limits on minutes used at all, and when jobs are looked at for them
         self.minutes = False
         self.look_at = 0.0
@@ -156,9 +156,16 @@ class Keeper:
 
     def needed(self, job: Job, partition: str, shape: Shape) -> Tres:
         """The same with as many nodes as its CPUs and GPUs need at least, where it leaves their
-        number open: it is judged by the place that it would get."""
+        number open, and with all that they have for who has them for himself: it is judged by the
+        place that it would get."""
+        cpus, gpus, *least_of = self._sizes(partition)
+        if shape.exclusive == 1:
+            asked, nodes = self.asked(job, partition, shape), tres.asked_nodes(shape)
+            for name, count in zip(("cpu", "gres/gpu"), least_of, strict=True):
+                if count * nodes > asked.get(name, 0):
+                    asked[name] = count * nodes
+            return tres.with_billing(self._led.config, partition, asked)
         if not shape.nodes_set and not shape.overcommit:
-            cpus, gpus = self._largest(partition)
             least = max(
                 -(-tres.asked_cpus(shape) // cpus) if cpus else 0,
                 -(-shape.gpus_total // gpus) if gpus else 0,
@@ -167,16 +174,15 @@ class Keeper:
                 shape = msgspec.structs.replace(shape, min_nodes=least)
         return self.asked(job, partition, shape)
 
-    def _largest(self, partition: str) -> tuple[int, int]:
-        """The most CPUs, and GPUs, of any node of a partition."""
+    def _sizes(self, partition: str) -> tuple[int, int, int, int]:
+        """The most CPUs and GPUs of any node of a partition, and the fewest."""
         found = self._most.get(partition)
         if found is None:
             config = self._led.config
             part = config.partitions.get(partition)
             nodes = [config.nodes[name] for name in part.nodes] if part is not None else []
-            cpus = max((node.cpus for node in nodes), default=0)
-            found = cpus, max((node.gpus for node in nodes), default=0)
-            self._most[partition] = found
+            cpus, gpus = [node.cpus for node in nodes] or [0], [node.gpus for node in nodes] or [0]
+            found = self._most[partition] = (max(cpus), max(gpus), min(cpus), min(gpus))
         return found
 
     def chain(self, signature: Hashable) -> Chain:

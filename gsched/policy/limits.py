@@ -399,20 +399,26 @@ def at_submission(limits: Limits) -> list[Limit]:
     for kind, name, _ in limits.scopes:
         place.setdefault((kind == "assoc", name), len(place))
 
-    def turn(limit: Limit) -> tuple[int, int, bool]:
-        (kind, name, _), what, _ = limit.pool
+    every = [*limits.submit, *limits.rules]
+    ranks = {name: rank for rank, name in enumerate(order({one.pool[2]: 0 for one in every}))}
+
+    def turn(limit: Limit) -> tuple[int, int, int, int, bool]:
+        (kind, name, _), what, tres = limit.pool
         where = place.get((kind == "assoc", name), len(place))
-        return where, _TURNS.get((what, kind), _TURN), what == "wall"
+        # One TRES after the other: of an account, of a user, of all.
+        held = (ranks[tres], _WHOSE.get(kind, 2)) if what == "tres" else (0, 0)
+        return where, _TURNS.get((what, kind), _TURN), *held, what == "wall"
 
-    return sorted([*limits.submit, *limits.rules], key=turn)
+    return sorted(every, key=turn)
 
 
+_WHOSE = {"account": 0, "user": 1}
 #: the turn of a limit among those of its QOS or association; others: _TURN
 _TURN = 3
 _TURNS = {
     ("tres", "qos"): 0,
-    ("tres", "account"): 1,
-    ("tres", "user"): 1,
+    ("tres", "account"): 0,
+    ("tres", "user"): 0,
     ("submit", "qos"): 2,
     ("submit", "account"): 4,
     ("submit", "user"): 4,

@@ -771,3 +771,44 @@ def test_enforced_limits_refuse_a_fair_share_that_is_too_low() -> None:
     assert isinstance(said, Refused)
     assert said.message == "Requested partition configuration not available now"
     assert run(made, submit(made, "ben", qos="gold")) == ["R"]
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"grp_tres": {"cpu": 2}, "max_tres_pu": {"cpu": 3}}, "QOSMaxCpuPerUserLimit"),
+        (
+            {"grp_tres": {"cpu": 2}, "max_tres_pu": {"cpu": 3}, "max_tres_pa": {"cpu": 4}},
+            "MaxCpuPerAccount",
+        ),
+        ({"grp_tres": {"cpu": 2}, "grp_submit_jobs": 0}, "QOSGrpCpuLimit"),
+        ({"grp_tres": {"gres/gpu": 1}, "max_tres_pu": {"cpu": 4}}, "QOSMaxCpuPerUserLimit"),
+        ({"grp_tres": {"gres/gpu": 1}, "max_tres_pu": {"gres/gpu": 1}}, "QOSMaxGRESPerUser"),
+        (
+            {"grp_tres": {"gres/gpu": 1, "cpu": 2}, "max_tres_pu": {"gres/gpu": 1}},
+            "QOSGrpCpuLimit",
+        ),
+    ],
+)
+def test_which_limit_a_refusal_tells_of_those_of_one_qos(change: dict[str, Any], word: str) -> None:
+    """Recorded with DenyOnLimit and `-n16 --gpus=2`: one TRES after the other, of each the
+    account's, the user's and the group's limit."""
+    made = bench()
+    qos(made, "gold", flags=("DenyOnLimit",), **change)
+    said = submit(made, qos="gold", ntasks=16, gpus_total=2)
+    assert isinstance(said, Refused)
+    assert said.notes == [word]
+
+
+def test_who_has_nodes_for_himself_counts_with_all_of_them() -> None:
+    """Recorded: `-N2 --exclusive` under MaxTRESPerUser=cpu=2, and under gres/gpu=1."""
+    for limit, word in (
+        ({"cpu": 2}, "QOSMaxCpuPerUserLimit"),
+        ({"gres/gpu": 1}, "QOSMaxGRESPerUser"),
+    ):
+        made = bench()
+        qos(made, "gold", max_tres_pu=limit)
+        one = submit(made, qos="gold", min_nodes=2, nodes_set=True, exclusive=1)
+        assert run(made, one) == [word]
+        (lack,) = made.led.limits.lacks(made.led.jobs[one.value], "gpu", int(made.now))  # type: ignore[union-attr]
+        assert (lack.want, lack.never) == (32 if "cpu" in limit else 16, True)
