@@ -44,12 +44,9 @@ END = "<!-- end of what tools/compare_golden.py wrote -->"
 #: commands that are there; others of Slurm's are stubs, so that no other installation answers
 OURS = (
     *("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "slurmctld", "slurmd"),
-    *("srun", "salloc", "sattach", "sbcast", "sstat", "sacctmgr"),
+    *("srun", "salloc", "sattach", "sbcast", "sstat", "sacctmgr", "sprio", "sreport", "sshare"),
 )
-ABSENT = (
-    *("sprio", "strigger", "sreport"),
-    *("sshare", "sdiag", "smap", "sview", "scrontab", "sgather"),
-)
+ABSENT = ("strigger", "sdiag", "smap", "sview", "scrontab", "sgather")
 USES_ABSENT = re.compile(rf"(?<![\w./-])(?:{'|'.join(ABSENT)})(?![\w=.-])")
 
 #: themes of the commands that are there
@@ -79,6 +76,9 @@ ACCOUNTS = (
     "add user bob Account=prod",
     "add user root Account=prod",
     "modify user root set DefaultAccount=research",
+    # The account that `gsched up` makes for everybody.
+    "delete user root Account=users",
+    "delete account users",
     "add qos capped Priority=10 MaxTRESPerUser=gres/gpu=4 MaxSubmitJobsPerUser=3 MaxWall=02:00:00",
     *(
         f"modify account where name={name} set qos=normal,low,high,capped DefaultQOS=normal"

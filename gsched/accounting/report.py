@@ -201,7 +201,7 @@ class Report:
         if end <= begin:
             return []
         now = max(self._live.now, begin)
-        spent = sql_usage.cluster_hours(self._connection, self._states, begin, end)
+        spent = sql_usage.cluster_hours(self._connection, self._states, self._calendar, begin, end)
         for row in self._jobs:
             inside = bool(row.reservation)
             for (what, name, hour), seconds in of_job(self._calendar, row, now).items():

@@ -82,7 +82,9 @@ def by_owner(database: Database, begin: int, end: int) -> dict[tuple[str, str], 
 def cluster(database: Database, what: What, name: str = "cpu") -> dict[int, int]:
     """Begin of the hour, from DAY on -> seconds."""
     found = database._do(
-        lambda c: sql_usage.cluster_hours(c, [STATE], DAY - 30 * 86400, DAY + 60 * 86400)
+        lambda c: sql_usage.cluster_hours(
+            c, [STATE], database.calendar, DAY - 30 * 86400, DAY + 60 * 86400
+        )
     )
     return {at - DAY: n for (at, each, tres), n in found.items() if (each, tres) == (what, name)}
 
