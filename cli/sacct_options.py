@@ -14,6 +14,7 @@ from gsched_cli.fields_sacct import BRIEF, COLUMNS, DEFAULT, LONG
 from gsched_cli.getopt_long import Arg
 from gsched_cli.sacct_help import HELP, USAGE
 from gsched_cli.stop import Stop, asking
+from gsched_cli.text import timestamp
 
 NAME = "sacct"
 _NO, _YES, _MAYBE = Arg.NO, Arg.YES, Arg.MAYBE
@@ -164,7 +165,7 @@ def read_options(
         )
     if not wanted.format:
         wanted.format = env.get("SACCT_FORMAT") or DEFAULT
-    _window(wanted, times, reader)
+    _window(wanted, times, reader, env)
     query = wanted.query
     if query.qos:
         _known_qos(query.qos, reader)
@@ -424,7 +425,9 @@ def _limits(query: AcctQuery, key: str, text: str) -> None:
 # ---- the window ------------------------------------------------------------------------------
 
 
-def _window(wanted: Wanted, times: Mapping[str, str], reader: Reader) -> None:
+def _window(
+    wanted: Wanted, times: Mapping[str, str], reader: Reader, env: Mapping[str, str]
+) -> None:
     """-S and -E, whose defaults depend on -j and -s as the manual says."""
     import time
 
@@ -454,18 +457,12 @@ def _window(wanted: Wanted, times: Mapping[str, str], reader: Reader) -> None:
     if query.start > query.end:
         raise Stop(
             1,
-            f"{NAME}: error: Start time ({_iso(query.start)}) requested is after end time "
-            f"({_iso(query.end)}).\n",
+            f"{NAME}: error: Start time ({timestamp(query.start, env, now)}) requested is after "
+            f"end time ({timestamp(query.end, env, now)}).\n",
         )
     if query.states and query.start == query.end:
         # A moment is a second long.
         query.end += 1
-
-
-def _iso(at: int) -> str:
-    import time
-
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
 
 
 def _point(text: str, now: int) -> int:

@@ -564,6 +564,11 @@ def test_refusals_in_slurms_words() -> None:
     assert fails(reader, "--whole-hetjob=foo") == (
         'sacct: error: Invalid --whole-hetjob value "foo". Valid values: [yes|no].\n'
     )
+    env = {"SLURM_TIME_FORMAT": "%s"}
+    said = invoke(run, ["-S", f"uts{T244}", "-E", f"uts{T244 - 9}"], reader, env)[1]
+    assert said == (
+        f"sacct: error: Start time ({T244}) requested is after end time ({T244 - 9}).\n"
+    )
     # Without -S, states are those of this moment.
     assert "requested is after end time" in fails(reader, "-s", "F", "-E", "2026-01-01")
 
