@@ -452,13 +452,17 @@ def _window(
         # What came in this very second is there, too.
         query.end = now + 1
     wanted.until = min(query.end, now) if end is None else query.end
+    if end is None and query.ids and not query.states:
+        # A job that is named is there, wherever clocks stand: programs take what is missing as over.
+        query.end = 1 << 40
     # A named job is shown though it never could run, and though it is only to run later.
     query.ineligible = bool(query.ids) and not query.states
-    if query.start > query.end:
+    last = query.end if end is not None or query.states else now
+    if query.start > last:
         raise Stop(
             1,
             f"{NAME}: error: Start time ({timestamp(query.start, env, now)}) requested is after "
-            f"end time ({timestamp(query.end, env, now)}).\n",
+            f"end time ({timestamp(last, env, now)}).\n",
         )
     if query.states and query.start == query.end:
         # A moment is a second long.

@@ -586,6 +586,12 @@ def test_the_end_of_the_window_is_not_in_it() -> None:
     assert window(reader, "-s", "F", "-S", "13:54:41") == []
 
 
+def test_a_named_job_is_there_wherever_clocks_stand() -> None:
+    """The client's clock is five seconds behind the controller's."""
+    reader = AcctReader(clock=T244 - 5, rows=[shown(ended(1, "a", JobState.RUNNING, end_time=0))])
+    assert window(reader, "-j", "1") == ["1"]
+
+
 def test_only_steps_of_the_window_are_shown() -> None:
     job = shown(ended(1, "a", JobState.COMPLETED, end_time=T244 + 10))
     job.steps = [
