@@ -453,7 +453,7 @@ def _window(
         query.end = now + 1
     wanted.until = min(query.end, now) if end is None else query.end
     if end is None and query.ids and not query.states:
-        # A job that is named is there, wherever clocks stand: programs take what is missing as over.
+        # A named job is there wherever clocks stand: programs take what is missing as over.
         query.end = 1 << 40
     # A named job is shown though it never could run, and though it is only to run later.
     query.ineligible = bool(query.ids) and not query.states
