@@ -67,6 +67,8 @@ SETTLE_S = 30.0
 POLL_S = 0.15
 #: seconds for which nothing changes once jobs have made way
 QUIET_S = 5.0
+#: stands for the number of jobs that have made way
+MADEWAY = "MADEWAY"
 #: rounds of both of Slurm's schedulers without a change after which nothing is waited for
 ROUNDS = 3
 #: jobs of a seed that are left out for known differences, at most
@@ -288,7 +290,7 @@ def outcomes(side: Side, made: Draw) -> Seen:
     if made.late:
         late = [side.submit(job) for job in made.late]
         after = side.settled(QUIET_S)
-        found.append(Outcome(state="MADEWAY", reason=str(side.made_way(states))))
+        found.append(Outcome(state=MADEWAY, reason=str(side.made_way(states))))
         found += [one if isinstance(one, Outcome) else after.get(one, gone) for one in late]
         taken += ["", *late]
         causes = side.causes() | causes
@@ -394,6 +396,9 @@ def judge(
     words = [re.fullmatch(r"(?:ARRAY \d+x )?PENDING (\w+)", str(one)) for one in (left, right)]
     if all(words) and words[0] is not None and words[0][1] in holds:
         return "another"
+    if left.state == right.state == MADEWAY and int(right.reason) < int(left.reason):
+        # Those go that cost least (docs/preemption.md): never more than with Slurm.
+        return "known"
     for one in known:
         if not one.job.search(" ".join(job.options)):
             continue
