@@ -151,7 +151,7 @@ def init_program(folder: Path) -> bytes:
 
 def script(arguments: list[str], accelerator: str, command: str) -> bytes:
     """What runs in the machine: pytest with this very interpreter, or `command`."""
-    slow = {"GSCHED_SLOW": "10", "GSCHED_STRAY_JOBS": "6"}
+    slow = {"GSCHED_SLOW": "10", "GSCHED_STRAY_JOBS": "2"}
     known = ({} if accelerator == "kvm" else slow) | os.environ
     words = [f"{name}={known[name]}" for name in CARRIED if name in known]
     lines = [
