@@ -46,9 +46,9 @@ def fill(spool: Path) -> Path:
 
 def test_a_spool_that_fills_while_steps_run(node: NodeUnderTest) -> None:
     first, second, third = Listener(), Listener(), Listener()
-    gate = node.work / "gate"
+    gate, over = node.work / "gate", node.work / "over"
     wait = f"while [ ! -e {gate} ]; do sleep 0.05; done"
-    node.run(1, f"#!/bin/sh\n{wait}\nexit 3\n", cpus=4)
+    node.run(1, f"#!/bin/sh\nwhile [ ! -e {over} ]; do sleep 0.05; done\nexit 3\n", cpus=4)
     node.phase(1, Phase.RUNNING)
     create(socket_of(node), first, 1, ["sh", "-c", f"echo begun; {wait}; echo done"])
     node.until("the step", first.output)
@@ -69,6 +69,7 @@ def test_a_spool_that_fills_while_steps_run(node: NodeUnderTest) -> None:
     gate.touch()
     assert finished(node, first) == 0
     assert first.output() == {0: b"begun\ndone\n"}
+    over.touch()
     assert node.phase(1, Phase.RELEASED).wstatus == 3 << 8
     filler.unlink()
     node.order(Forget(0, 1, 1), Forget(0, 2, 1))
