@@ -20,10 +20,21 @@ def _preempting(why: Why, cause: Cause, when: When) -> str:
     if not cause.jobs:
         return "It has preempted others, and starts as soon as their nodes are free."
     until = f", at {when(cause.until)} at the latest" if cause.until else ""
+    if cause.whose:
+        goes, ended = ("makes way", "that has") if cause.have == 1 else ("make way", "they have")
+        return (
+            f"{_whose(cause)} takes back what it is guaranteed: {_jobs(cause)} {goes}, and it "
+            f"starts when {ended} ended{until}."
+        )
     return f"It preempts {_jobs(cause)}, and starts when they have ended{until}."
 
 
 def _would(why: Why, cause: Cause, when: When) -> str:
+    if cause.whose:
+        return (
+            f"{_whose(cause)} takes back what it is guaranteed from {_jobs(cause)} when the "
+            "scheduler comes to it next."
+        )
     return f"It would preempt {_jobs(cause)} when the scheduler comes to it next."
 
 
@@ -32,9 +43,19 @@ def _exempt(why: Why, cause: Cause, when: When) -> str:
     return f"It cannot preempt {_jobs(cause)}, exempt {until}."
 
 
+def _turn(why: Why, cause: Cause, when: When) -> str:
+    first = _jobs(cause).capitalize()
+    return f"{first} comes before it where {cause.whose} has what it is guaranteed."
+
+
+def _whose(cause: Cause) -> str:
+    return cause.whose[:1].upper() + cause.whose[1:]
+
+
 #: kind of a cause -> its sentence
 CAUSES: dict[str, Callable[[Why, Cause, When], str]] = {
     "preempting": _preempting,
     "would_preempt": _would,
     "exempt": _exempt,
+    "unit_turn": _turn,
 }

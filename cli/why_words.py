@@ -102,6 +102,11 @@ def _limit(why: Why, cause: Cause, when: When) -> str:
     what, who = _limited(cause), cause.whose[:1].upper() + cause.whose[1:]
     what = what.removesuffix("s") if cause.limit == 1 else what
     most, wants = f"{cause.limit} {what}", f"it wants {cause.want}"
+    if cause.scope == "kept":
+        return (
+            f"Of {most} {cause.have - cause.kept} are in use, and {cause.kept} are kept for "
+            f"accounts that do not lend all that they are guaranteed: {wants}."
+        )
     if cause.scope == "least":
         return f"{who} takes no jobs with less than {most}: {wants}."
     if cause.scope in ("job", "node"):

@@ -42,6 +42,10 @@ class Claims:
         self.tried: dict[int, int] = {}
         #: before when they are not gone through again, where there are many
         self.look_at = 0
+        #: what there was when all of them, and when one of them, was looked at in vain, and when
+        #: time alone may change that (0: never)
+        self.quiet: tuple[object, int] = None, 0
+        self.vain: dict[int, tuple[object, int]] = {}
         #: whether a job is one of them
         self.judge: Callable[[Job], bool] = lambda _: False
 
@@ -52,11 +56,13 @@ class Claims:
         if self.judge(job):
             self.may.add(job.id)
             self.tried.pop(job.id, None)
+            self.vain.pop(job.id, None)
 
     def went(self, job_id: int) -> None:
         """A job waits no more."""
         self.may.discard(job_id)
         self.tried.pop(job_id, None)
+        self.vain.pop(job_id, None)
 
     def blocked(self, job_id: int) -> list[str]:
         """Partitions in which the last pass found no room for a waiting job, and nothing else in

@@ -82,6 +82,8 @@ class Cluster:
         self.unplanned = False
         #: nodes have come back since the last draft: places that were made without them are poor
         self.returned = False
+        #: plans that have been taken over
+        self.adopted = 0
         #: when a pass last looked at the whole queue
         self.last_full = 0
 
@@ -361,6 +363,7 @@ class Cluster:
             return False
         self._core.adopt_plan(draft.core)
         self._planned = True
+        self.adopted += 1
         self._verdicts.reserved(self._core.reservations(), whole=True)
         return True
 

@@ -141,6 +141,8 @@ class Ledger:
         self.cluster = Cluster(config)
         self.limits = limits.Keeper(self)
         self.standings = quotas.Standings()
+        #: grows with every change of a job or a node
+        self.pulse = 0
         self.accrual = accrual.Accrual(self)
         self.cluster.limit(self.limits)
         self.cluster.trace_accounts(self.book.lineage)
@@ -455,6 +457,7 @@ class Ledger:
         self.limits.touched.add(job.id)
         self.standings.touched.add(job.id)
         self.units.touched.add(job.id)
+        self.pulse += 1
         out.puts["job", job_key(job.id)] = job
 
     def put_image(self, image: Job, out: Outcome) -> None:
@@ -465,6 +468,7 @@ class Ledger:
         out.puts["node", node.name.encode()] = node
         self._use_dirty.add(node.name)
         self.units.touched.update(self.parts.get(node.name, ()))
+        self.pulse += 1
 
     def put_meta(self, out: Outcome) -> None:
         out.puts["meta", b"meta"] = self.meta

@@ -338,8 +338,11 @@ class Keeper:
     def _kept(self, lender: str, name: str) -> int:
         """What all jobs hold, and what is kept from those below a lender ("": below none)."""
         stands = self._led.quotas()
-        held = self.tally.of(("assoc", ROOT_ID, "")).tres[name]
-        return held + (stands.kept_from(lender, name) if stands is not None else 0)
+        return self.held(name) + (stands.kept_from(lender, name) if stands is not None else 0)
+
+    def held(self, name: str) -> int:
+        """How much of a TRES all running jobs hold."""
+        return self.tally.of(("assoc", ROOT_ID, "")).tres[name]
 
     def _past(self, scope: Scope, name: str, now: int) -> int:
         """Seconds used so far, by jobs that have ended and by those that run."""

@@ -56,6 +56,8 @@ class Cause(msgspec.Struct):
     unit: str = ""
     scope: str = ""
     whose: str = ""
+    #: of what is in use, how much nobody uses: it is kept for others
+    kept: int = 0
 
 
 class Away(msgspec.Struct):

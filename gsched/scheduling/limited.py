@@ -36,6 +36,10 @@ def causes(led: Ledger, job: Job, now: int) -> Iterator[tuple[Cause, list[tuple[
             scope=_EACH.get(what, "used" if what in ("mins", "wall") else "all"),
             whose=limit.whose,
         )
+        if what == "kept":
+            # All that runs counts: it is not told by jobs.
+            cause.scope = "kept"
+            cause.kept = have - led.limits.held(name)
         holders: list[tuple[Job, str]] = []
         if cause.scope == "all":
             running = led.limits.holders(scope)

@@ -8,6 +8,7 @@ goes in vain, and what they free is kept for it.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 #: blocked jobs that are looked at in one pass, and seconds until one is looked at again
 MOST_TRIES = 8
 AGAIN_S = 2
+#: seconds after which it is looked at again by the next pass, though nothing seems to have changed
+LATEST_S = 60
 #: running jobs among which is chosen: those that cost least
 MOST_VICTIMS = 4096
 #: with more jobs waiting that may preempt, they are gone through every AGAIN_S only, if in vain
@@ -59,60 +62,82 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement] = ()) -> tuple[lis
     rules, cluster = led.rules(), led.cluster
     if not cluster.claims.may or led.awaits(now):
         return [], 0
+    # Plans and reservations change more slowly than jobs: after a while that counts as a change.
+    quiet = (led.pulse, led.book.version, cluster.adopted, now // LATEST_S)
+    known, until = cluster.claims.quiet
+    if known == quiet and (not until or now < until):
+        # Nothing has changed since all of them were looked at in vain.
+        return [], until
     if len(cluster.claims.may) > MANY and now < cluster.claims.look_at:
         return [], cluster.claims.look_at
-    stands = led.quotas([start.job_id for start in starts])
-    found: list[Preemption] = []
+    begun = [start.job_id for start in starts]
+    stands = led.quotas(begun)
     wake = 0
-    taken: set[int] = set()
     tries = 0
-    for job in sorted(
-        (led.jobs[one] for one in cluster.claims.may), key=lambda one: _rank(led, one)
-    ):
-        again = cluster.claims.tried.get(job.id, 0)
-        if again > now:
-            wake = min(wake or again, again)
+    soonest = late = 0
+    unsure = bool(begun)
+    waiting: list[tuple[int, int, int]] = []
+    for job_id in cluster.claims.may:
+        known, until = cluster.claims.vain.get(job_id, (None, 0))
+        if known == quiet and (not until or now < until):
+            soonest = min(filter(None, (soonest, until)), default=0)
             continue
-        if job.claim is not None or job.spec.begin > now:
+        again = cluster.claims.tried.get(job_id, 0)
+        if again > now:
+            wake = late = min(wake or again, again)
+            continue
+        job = led.jobs[job_id]
+        if job.claim is None and job.spec.begin <= now:
+            waiting.append(_rank(led, job))
+    # Few of many are looked at.
+    heapq.heapify(waiting)
+    while waiting:
+        job = led.jobs[heapq.heappop(waiting)[-1]]
+        # What is guaranteed in whole units is taken back in these alone (whole.py).
+        pools = led.units.ways(job)[0] if led.units.pools else []
+        if pools and not rules.kind:
             continue
         partitions = cluster.claims.blocked(job.id)
-        if not partitions:
-            continue
-        if rules.options.wait and _starts_soon(led, job, now + rules.options.wait):
+        if not partitions or (
+            rules.options.wait and _starts_soon(led, job, now + rules.options.wait)
+        ):
+            unsure = True
             continue
         tries += 1
         if tries > MOST_TRIES:
-            wake = min(wake or now + 1, now + 1)
+            wake = late = min(wake or now + 1, now + 1)
             break
         cluster.claims.tried[job.id] = now + AGAIN_S
-        # What is guaranteed in whole units is taken back in these alone (whole.py).
-        pools = led.units.ways(job)[0]
+        times: set[int] = set()
         for partition in partitions:
             allowed, spared = candidates(led, job, partition, now, stands)
-            for one in spared:
-                if one.until > 0:
-                    wake = min(wake or one.until, one.until)
-            plan = propose(led, job, partition, (c for c in allowed if c.job_id not in taken), now)
+            times.update(one.until for one in spared if one.until > 0)
+            plan = propose(led, job, partition, allowed, now)
             if plan is None and stands is not None and not pools:
                 order = enumerate(reclaim.victims(led, stands, job, now), 1)
                 back = (Candidate(place, 0, one.job_id, one) for place, one in order)
-                wanted = (one for one in back if one.job_id not in taken)
-                plan = propose(led, job, partition, wanted, now, ordered=True)
+                plan = propose(led, job, partition, back, now, ordered=True)
+                times.add(reclaim.soonest(led, stands, job, now) if plan is None else 0)
             if plan is not None:
-                found.append(plan)
-                taken.update(one.job_id for one in plan.victims)
                 # What the first ones are promised is kept from the next pass on.
-                return found, now + 1
+                return [plan], now + 1
+        until = min(filter(None, times), default=0)
+        soonest = min(filter(None, (soonest, until)), default=0)
+        if not begun:
+            cluster.claims.vain[job.id] = quiet, until
     cluster.claims.look_at = now + AGAIN_S
-    return found, wake
+    if not late and not unsure:
+        cluster.claims.quiet = quiet, soonest
+    return [], min(filter(None, (wake, soonest)), default=0)
 
 
 def _rank(led: Ledger, job: Job) -> tuple[int, int, int]:
-    names = job.spec.partitions or (job.partition,)
-    found = [
-        led.config.partitions[name].priority_tier for name in names if name in led.config.partitions
-    ]
-    return -max(found, default=0), -job.priority, job.id
+    known, names = led.config.partitions, job.spec.partitions
+    if names:
+        tier = max((known[name].priority_tier for name in names if name in known), default=0)
+    else:
+        tier = known[job.partition].priority_tier if job.partition in known else 0
+    return -tier, -job.priority, job.id
 
 
 def _starts_soon(led: Ledger, job: Job, by: int) -> bool:

@@ -6,6 +6,7 @@ nobody in vain.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gsched import tres
@@ -31,6 +32,21 @@ def victims(led: Ledger, stands: Quota, job: Job, now: int) -> list[Victim]:
         else ()
     )
     return [one for one in found if one is not None]
+
+
+def soonest(led: Ledger, stands: Quota, job: Job, now: int) -> int:
+    """When the first of those that are left alone for a while will not be any more; 0: there are
+    none. Cost: running jobs."""
+    wants = tres.requested(job.spec)
+    claimant = stands.claim(job.spec.account, wants)
+    ids = stands.order(claimant, wants, now) if claimant else ()
+    return exempt([led.jobs[one] for one in ids if one in led.jobs], led, now)
+
+
+def exempt(others: Iterable[Job], led: Ledger, now: int) -> int:
+    """The same for these jobs."""
+    times = (led.rules().exempt_until(one) for one in others if one.state == JobState.RUNNING)
+    return min((time for time in times if time > now), default=0)
 
 
 def victim(led: Ledger, job: Job, job_id: int, now: int) -> Victim | None:
@@ -72,4 +88,4 @@ def spared(stands: Quota | None, job: Job, victim: Job) -> bool:
     return not stands.claim(job.spec.account, tres.requested(job.spec))
 
 
-__all__ = ["spared", "victim", "victims"]
+__all__ = ["exempt", "soonest", "spared", "victim", "victims"]

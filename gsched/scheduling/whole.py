@@ -14,10 +14,13 @@ from gsched.model import Job, Placement
 from gsched.model.preempt import Preemption
 from gsched.policy.preempt import lost
 from gsched.scheduling import reclaim
-from gsched.scheduling.preemption import AGAIN_S, Candidate, propose
+from gsched.scheduling.preemption import Candidate, propose
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
+
+#: a time that does not come
+NEVER = 1 << 60
 
 
 def decide(led: Ledger, now: int, starts: Iterable[Placement]) -> tuple[list[Preemption], int]:
@@ -40,37 +43,40 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement]) -> tuple[list[Pre
             continue
         known, until = units.tried.get(pool, (0, 0))
         if known == job_id and pool not in units.news and now < until:
-            if until <= now + AGAIN_S:
+            if until < NEVER:
                 wake = min(wake or until, until)
             continue
         units.news.discard(pool)
         back = units.borrowers(job, pool)
-        plan = _plan(led, job, pool, back, taken, now)
-        if plan is not None:
-            found.append(plan)
-            taken.update(one.job_id for one in plan.victims)
+        one = plan(led, job, pool, back, taken, now)
+        if one is not None:
+            found.append(one)
+            taken.update(victim.job_id for victim in one.victims)
             units.tried.pop(pool, None)
             continue
         # Who is left alone for a while may be asked later.
-        units.tried[pool] = job_id, now + (AGAIN_S if back else 1 << 40)
-        if back:
-            wake = min(wake or now + AGAIN_S, now + AGAIN_S)
+        until = reclaim.exempt(back, led, now) or NEVER
+        units.tried[pool] = job_id, until
+        if until < NEVER:
+            wake = min(wake or until, until)
     return found, wake
 
 
-def _plan(
+def plan(
     led: Ledger, job: Job, pool: str, back: Iterable[Job], taken: Collection[int], now: int
 ) -> Preemption | None:
+    """Who of these jobs makes way for one that waits in a pool, but for those that are taken; None:
+    not even all of them do, or it does not wait for room. Cost: Core.cheapest."""
     wanted = []
     for other in back:
         victim = reclaim.victim(led, job, other.id, now)
         if victim is not None and other.id not in taken:
             wanted.append(Candidate(lost(other, now), -other.start_time, other.id, victim))
     for partition in led.cluster.claims.blocked(job.id) if wanted else ():
-        plan = propose(led, job, partition, wanted, now, pool=pool)
-        if plan is not None:
-            return plan
+        found = propose(led, job, partition, wanted, now, pool=pool)
+        if found is not None:
+            return found
     return None
 
 
-__all__ = ["decide"]
+__all__ = ["decide", "plan"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gsched import tres
 from gsched.model import Job
 from gsched.model.why import Cause, JobRef
-from gsched.scheduling import preemption
+from gsched.scheduling import preemption, reclaim, whole
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -27,7 +28,17 @@ def promised(led: Ledger, job: Job, ref: Callable[[Job], JobRef]) -> Cause:
             left.append(victim)
     until = max((one.way.until for one in left if one.way is not None), default=0)
     refs = [ref(one) for one in left[:MOST]]
-    return Cause("preempting", until=until, have=len(left), jobs=refs)
+    cause = Cause("preempting", until=until, have=len(left), jobs=refs)
+    if any(one.way is not None and one.way.kind == reclaim.KIND for one in left):
+        cause.whose = f"account {job.pool or _claimant(led, job)}"
+    return cause
+
+
+def _claimant(led: Ledger, job: Job) -> str:
+    """The account at which a job has a claim; its own where it has none any more."""
+    stands = led.quotas()
+    wants = tres.requested(job.spec)
+    return (stands.claim(job.spec.account, wants) if stands else "") or job.spec.account
 
 
 def possible(
@@ -53,4 +64,37 @@ def possible(
             cause = Cause("exempt", partition=partition, have=len(spared), jobs=refs)
             cause.until = max(0, soon[0].until)
             found.append(cause)
+        if plan is None:
+            found += _back(led, job, partition, now, ref)
     return found
+
+
+def _back(
+    led: Ledger, job: Job, partition: str, now: int, ref: Callable[[Job], JobRef]
+) -> list[Cause]:
+    """What its account would take back for it, or who comes before it there."""
+    pools, heads = led.units.ways(job)[0], led.cluster.claims.heads()
+    for pool in pools:
+        first = led.jobs.get(heads.get(pool, 0))
+        if first is not None and first.id != job.id:
+            cause = Cause("unit_turn", partition=partition, jobs=[ref(first)])
+            cause.whose = f"account {pool}"
+            return [cause]
+    pool = next((one for one in pools if heads.get(one) == job.id), "")
+    stands = led.quotas()
+    if pool:
+        plan = whole.plan(led, job, pool, led.units.borrowers(job, pool), (), now)
+    elif stands is not None and not pools:
+        order = enumerate(reclaim.victims(led, stands, job, now), 1)
+        wanted = [preemption.Candidate(place, 0, one.job_id, one) for place, one in order]
+        plan = preemption.propose(led, job, partition, wanted, now, ordered=True)
+    else:
+        plan = None
+    if plan is None:
+        return []
+    victims = [led.jobs[one.job_id] for one in plan.victims]
+    cause = Cause("would_preempt", partition=partition, have=len(victims))
+    cause.jobs = [ref(one) for one in victims[:MOST]]
+    cause.whose = f"account {pool or _claimant(led, job)}"
+    cause.until = now
+    return [cause]

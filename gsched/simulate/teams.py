@@ -18,7 +18,8 @@ from gsched.simulate.chart import LEFT, PANEL, RIGHT, WIDTH, axes, nice, page
 GPU = "gres/gpu"
 #: colours of guaranteed and of borrowed work, of the guarantee and of what was taken back
 OWN, BORROWED, PROMISE, RECLAIMED = "#0072b2", "#e69f00", "#1a1a1a", "#d55e00"
-
+#: how the guarantee is drawn
+DASHES = 'stroke-dasharray="5 3" fill="none"'
 
 _Scale = Callable[[float], float]
 
@@ -112,27 +113,39 @@ def text(teams: Teams) -> str:
 
 
 def draw(teams: Teams, title: str) -> str:
-    """The picture, as SVG: a panel for each account. Cost: changes."""
+    """The picture, as SVG: a panel for each account, all of one scale. Cost: changes."""
     names = sorted(teams.stands)
     first = min((line[0].time for line in teams.stands.values()), default=0.0)
     last = max(teams.last, first + 1)
-    panels = [partial(_panel, teams, account, first=first, last=last) for account in names]
+    most = max(
+        (max(s.used, s.guarantee) for line in teams.stands.values() for s in line), default=1
+    )
+    panels = [
+        partial(_panel, teams, account, scale=nice(most), first=first, last=last)
+        for account in names
+    ]
     return page(title, _legend(), panels)
 
 
 def _legend() -> list[str]:
     parts, x = [], float(LEFT)
-    words = ((OWN, "guaranteed"), (BORROWED, "borrowed"), (PROMISE, "guarantee"))
-    for colour, word in (*words, (RECLAIMED, "taken back")):
-        parts.append(f'<rect x="{x:.0f}" y="34" width="18" height="6" fill="{colour}"/>')
+    signs = {
+        "guaranteed": f'<rect x="{{x:.0f}}" y="34" width="18" height="6" fill="{OWN}"/>',
+        "borrowed": f'<rect x="{{x:.0f}}" y="34" width="18" height="6" fill="{BORROWED}"/>',
+        "guarantee": f'<path d="M{{x:.0f}} 37h18" stroke="{PROMISE}" {DASHES}/>',
+        "taken back": f'<path d="M{{x:.0f}} 33h8l-4 8z" fill="{RECLAIMED}"/>',
+    }
+    for word, sign in signs.items():
+        parts.append(sign.format(x=x))
         parts.append(f'<text x="{x + 24:.0f}" y="41" fill="#444444">{word}</text>')
         x += 52 + 7 * len(word)
     return parts
 
 
-def _panel(teams: Teams, account: str, top: int, first: float, last: float) -> list[str]:
+def _panel(
+    teams: Teams, account: str, top: int, scale: float, first: float, last: float
+) -> list[str]:
     line = teams.stands[account]
-    scale = nice(max(max(one.used, one.guarantee) for one in line))
     right, bottom = WIDTH - RIGHT, top + PANEL
 
     def across(time: float) -> float:
@@ -145,12 +158,17 @@ def _panel(teams: Teams, account: str, top: int, first: float, last: float) -> l
     ends = [one.time for one in line[1:]] + [last]
     for colour, low, high in ((OWN, 0, 2), (BORROWED, 2, 1)):
         path = _steps(line, ends, low, high, across, up)
-        parts.append(f'<path d="{path}" fill="{colour}" fill-opacity="0.75"/>')
-    promise = "".join(
-        f"M{across(one.time):.1f} {up(one.guarantee):.1f}H{across(end):.1f}"
-        for one, end in zip(line, ends, strict=True)
-    )
-    parts.append(f'<path d="{promise}" stroke="{PROMISE}" stroke-dasharray="5 3" fill="none"/>')
+        # Without soft edges, which would be seams where one stretch ends and the next begins.
+        soft = 'fill-opacity="0.75" shape-rendering="crispEdges"'
+        parts.append(f'<path d="{path}" fill="{colour}" {soft}/>')
+    promise, level = "", -1
+    for one, end in zip(line, ends, strict=True):
+        # One stroke as long as it does not change: each begins with a dash.
+        if one.guarantee != level:
+            level = one.guarantee
+            promise += f"M{across(one.time):.1f} {up(level):.1f}"
+        promise += f"H{across(end):.1f}"
+    parts.append(f'<path d="{promise}" stroke="{PROMISE}" {DASHES}/>')
     for one in teams.taken:
         if one.account == account:
             x = across(one.time)

@@ -52,3 +52,14 @@ def test_the_picture_has_a_panel_for_each_account() -> None:
     assert "red: GPUs" in words and "blue: GPUs" in words and "a day <&>" in words
     fills = [one.get("fill") for one in root.iter("{http://www.w3.org/2000/svg}path")]
     assert fills.count(teams.BORROWED) == 2
+
+
+def test_panels_can_be_compared() -> None:
+    """red's 16 and blue's nothing are drawn to one scale, the guarantee as one stroke each."""
+    root = ElementTree.fromstring(teams.draw(day().teams, "a day"))
+    space = "{http://www.w3.org/2000/svg}"
+    words = [one.text or "" for one in root.iter(f"{space}text")]
+    assert words.count("20") == 2
+    dashed = [one for one in root.iter(f"{space}path") if one.get("stroke-dasharray")]
+    # The legend's, red's, blue's.
+    assert [(one.get("d") or "").count("M") for one in dashed] == [1, 1, 1]
