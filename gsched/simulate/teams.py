@@ -169,12 +169,12 @@ def _panel(
             promise += f"M{across(one.time):.1f} {up(level):.1f}"
         promise += f"H{across(end):.1f}"
     parts.append(f'<path d="{promise}" stroke="{PROMISE}" {DASHES}/>')
-    for one in teams.taken:
-        if one.account == account:
-            x = across(one.time)
+    for taken in teams.taken:
+        if taken.account == account:
+            x = across(taken.time)
             parts.append(
                 f'<path d="M{x - 4:.1f} {top}h8l-4 8z" fill="{RECLAIMED}">'
-                f"<title>{escape(one.job)}: {one.gpus} GPUs taken back</title></path>"
+                f"<title>{escape(taken.job)}: {taken.gpus} GPUs taken back</title></path>"
             )
     return parts
 
