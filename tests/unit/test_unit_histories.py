@@ -101,6 +101,11 @@ def test_who_does_not_borrow_has_what_his_own_nodes_would_give(block: int) -> No
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_with_backfill_the_first_waits_for_guaranteed_work_of_his_team_alone(block: int) -> None:
+def test_with_backfill_the_first_waits_for_his_team_alone(block: int) -> None:
     taken = sum(filled(seed).taken for seed in range(block * EACH, block * EACH + EACH))
     assert taken > 0
+
+
+@pytest.mark.parametrize("seed", [41, 325])
+def test_what_a_team_has_borrowed_before_is_not_taken_from_it(seed: int) -> None:
+    filled(seed)

@@ -190,8 +190,8 @@ class World:
             self.b.report(node, *said)
 
     def held_back(self) -> list[tuple[float, int]]:
-        """Jobs that come first of all that wait in their team, and would have room on its nodes if
-        only its guaranteed work were there."""
+        """Jobs that come first in their team, but for what is guaranteed, and would have room on its
+        nodes if only its guaranteed work were there."""
         led = self.b.led
         found = []
         for name, team in self.teams.items():
@@ -205,6 +205,15 @@ class World:
             assert all(count <= 8 for count in used.values())
             if waiting:
                 first = min(waiting, key=lambda one: (-one.priority, one.id))
+                # What its team has borrowed before it is not taken from the team.
+                if any(
+                    one.alloc
+                    and not one.pool
+                    and (-one.priority, one.id) < (-first.priority, first.id)
+                    for one in mine
+                    if not one.finished
+                ):
+                    continue
                 free = [8 - count for count in used.values()] + [8] * (team.units - len(used))
                 want = first.spec.shape
                 if sum(each >= want.gpus_per_node for each in free) >= want.min_nodes:
