@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -52,6 +53,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
         if not_root and item.get_closest_marker("root"):
             item.add_marker(pytest.mark.skip(reason="needs root"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile` a file goes to one worker, so that its tests share a cluster. Those of
+    tests/sim share nothing and compute for minutes: each goes where there is room."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if "sim/" in nodeid else super()._split_scope(nodeid)  # type: ignore[no-any-return]
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

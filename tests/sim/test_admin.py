@@ -15,7 +15,7 @@ from gsched.wire.messages import UpdateJob, UpdateNode, UpdatePartition
 from gsched.wire.messages import Write as AnyWrite
 
 HISTORIES = int(os.environ.get("GSCHED_SIM_HISTORIES", "2000")) // 4
-CHUNK = 50
+CHUNK = 25
 _VERBS = ("hold", "release", "requeue", "requeuehold", "suspend", "resume", "top", "notify")
 _FIELDS = (
     {"timelimit": "+1"},

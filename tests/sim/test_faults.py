@@ -8,7 +8,7 @@ import pytest
 from sim.scenario import play
 
 HISTORIES = int(os.environ.get("GSCHED_SIM_HISTORIES", "2000"))
-CHUNK = 100
+CHUNK = 25
 
 
 @pytest.mark.parametrize("chunk", range(max(1, HISTORIES // CHUNK)))
