@@ -190,8 +190,8 @@ class World:
             self.b.report(node, *said)
 
     def held_back(self) -> list[tuple[float, int]]:
-        """Jobs that come first in their team, but for what is guaranteed, and would have room on its
-        nodes if only its guaranteed work were there."""
+        """Jobs that come first in their team, but for what is guaranteed, and would have room on
+        its nodes if only its guaranteed work were there."""
         led = self.b.led
         found = []
         for name, team in self.teams.items():
