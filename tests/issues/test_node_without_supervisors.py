@@ -34,6 +34,7 @@ def test_nothing_runs_on_and_the_end_is_the_nodes(cgroups: bool) -> None:
     node = NodeUnderTest(cgroups=cgroups)
     client = Listener()
     pids = node.work / "pids"
+    pids.touch()
     try:
         node.start()
         node.run(1, SCRIPT.format(pids), cpus=2)
