@@ -23,6 +23,8 @@ NAME = "scontrol"
 #: entity -> (fewest letters it may be cut to, its kind)
 ENTITIES: dict[str, tuple[int, str]] = {
     "aliases": (2, "aliases"),
+    "bbstat": (2, "nothing"),
+    "burstbuffer": (2, "nothing"),
     "config": (1, "config"),
     "daemons": (1, "daemons"),
     "federation": (1, "nothing"),

@@ -28,6 +28,7 @@ JOB_FIELDS: dict[str, tuple[int, str]] = {
     "admincomment": (1, "admincomment"),
     "arraytaskthrottle": (2, "arraytaskthrottle"),
     "burstbuffer": (1, "burstbuffer"),
+    "clusterfeatures": (8, "clusterfeatures"),
     "comment": (3, "comment"),
     "contiguous": (4, "contiguous"),
     "corespec": (4, "corespec"),
@@ -71,7 +72,9 @@ JOB_FIELDS: dict[str, tuple[int, str]] = {
     "reqthreads": (4, "reqthreads"),
     "requeue": (4, "requeue"),
     "reservationname": (3, "reservationname"),
+    "resetaccruetime": (6, "resetaccruetime"),
     "shared": (2, "oversubscribe"),
+    "sitefactor": (5, "sitefactor"),
     "stdout": (3, "stdout"),
     "starttime": (2, "starttime"),
     "switches": (5, "switches"),
@@ -171,7 +174,7 @@ def _pairs(
         sign = key[-1:] if key[-1:] in ("+", "-") else ""
         name = lookup(key.rstrip("+-"), table)
         # "nice" alone is nice=100, as in Slurm.
-        if name is None or not (equals or name in ("nice", "name")):
+        if name is None or not (equals or name in scontrol_words.ALONE):
             raise Stop(1, f"{_UNSUPPORTED_FIELD}{word}\nRequest aborted\n")
         fields[name] = sign + value
     if not fields:

@@ -22,7 +22,7 @@ _ENTITIES = {
 }
 _LEAST = 3
 #: keys of a job that say enough alone
-_ALONE = ("nice",)
+ALONE = ("nice", "resetaccruetime")
 
 NO_ENTITY = (
     "No valid entity in update command\n"
@@ -116,7 +116,7 @@ def _paired(words: Sequence[str]) -> list[str]:
             if at < len(words) and "=" not in words[at]:
                 word = f"{word}={words[at]}"
                 at += 1
-            elif word.lower() not in _ALONE:
+            elif word.lower() not in ALONE:
                 raise Stop(1, f"Invalid input: {word}\nRequest aborted\n")
         found.append(word)
     return found

@@ -229,6 +229,13 @@ def _site_factor(edit: Edit, value: str) -> None:
     edit.job.site_factor = _number("SiteFactor", value, -2147483645, 2147483645)
 
 
+def _reset_accrue(edit: Edit, value: str) -> None:
+    """What it has waited does not count any more."""
+    edit.pending_only()
+    if edit.job.accrue_time:
+        edit.job.accrue_time = edit.now
+
+
 def hold(job: Job, by_admin: bool, now: float) -> None:
     """Priority 0: a waiting job is kept back, a running one when it is queued again. What it has
     waited does not count once it is released, as in Slurm."""
@@ -555,6 +562,7 @@ FIELDS: dict[str, Callable[[Edit, str], None]] = {
     "partition": _partition,
     "prefer": _text("prefer", admission.MAX_NAME, pending=True),
     "priority": _priority,
+    "resetaccruetime": _reset_accrue,
     "sitefactor": _site_factor,
     "qos": _qos,
     "reboot": _reboot,

@@ -238,6 +238,20 @@ def test_held_jobs_have_none_and_do_not_age() -> None:
     assert (one.priority, ranking.live(b.led, one)) == (500, 500)
 
 
+def test_what_a_job_has_waited_can_be_forgotten() -> None:
+    b = blocked()
+    one = b.job()
+    b.now += 5000
+    b.tick()
+    grown = ranking.live(b.led, one)
+    assert grown > 500
+    b.write(UpdateJob([str(one.id)], "update", {"resetaccruetime": ""}))
+    assert ranking.live(b.led, one) == 500
+    b.now += 5000
+    b.tick()
+    assert ranking.live(b.led, one) == grown
+
+
 def test_a_priority_that_was_set_stays() -> None:
     b = blocked()
     one = b.job()

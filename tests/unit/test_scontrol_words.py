@@ -17,6 +17,7 @@ from gsched_cli.stop import Stop
         ("timelimit=6 jobid=17", "job", "timelimit=6 jobid=17"),
         ("job=17 timeli 6", "job", "job=17 timeli=6"),
         ("job=17 nice name=foo", "job", "job=17 nice name=foo"),
+        ("job=17 resetaccruetime", "job", "job=17 resetaccruetime"),
         ("job=17 partition=big", "job", "job=17 partition=big"),
         ("jobname=train timelimit=6", "jobname", "jobname=train timelimit=6"),
         ("node=n1 weight=2", "node", "node=n1 weight=2"),
@@ -117,3 +118,14 @@ def test_what_is_no_creation(line: str, sentence: str) -> None:
     with pytest.raises(Stop) as stop:
         scontrol_words.created(line.split())
     assert (stop.value.code, stop.value.text) == (1, sentence + "\n")
+
+
+def test_all_that_the_ledger_can_change_can_be_asked_for() -> None:
+    from gsched.ledger.fields import FIELDS
+    from gsched_cli.scontrol_update import JOB_FIELDS
+
+    sent = {name for _, name in JOB_FIELDS.values()}
+    assert sent <= FIELDS.keys()
+    # What is called otherwise on the way stands for the same.
+    same = {name for name in FIELDS if any(FIELDS[name] is FIELDS[other] for other in sent)}
+    assert FIELDS.keys() <= sent | same
