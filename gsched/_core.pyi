@@ -15,7 +15,7 @@ nodes in order of number, one being left for each node that follows, as Slurm's 
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 class Placement(NamedTuple):
     """Where a request goes."""
@@ -213,6 +213,8 @@ class Core:
         domains: Iterable[tuple[int, int]] = (),
         near: Iterable[int] = (),
         extra: Iterable[tuple[int, int]] = (),
+        keep_cpus: int = 0,
+        keep_mem_mb: int = 0,
     ) -> None:
         """Describe a node; what runs on it stays allocated, also beyond its new size.
 
@@ -224,9 +226,14 @@ class Core:
         sockets, cores_per_socket (0: from the others): what requests may demand at least.
         domains: (socket, cores) of each set of cores of one socket that are near the same GPUs, up
         to 16, where there are several; near: a bitmap of the domains near each GPU, 0 not known.
-        extra: (kind 0..7, count) of resources that are only counted.
+        extra: (kind 0..11, count) of resources that are only counted. keep_cpus, keep_mem_mb: what
+        requests that leave GPUs alone leave for each GPU that is wholly free.
         Cost: constant, but a new weight orders all nodes anew at the next decision.
         """
+
+    def set_sharing(self, partition: int, jobs: int) -> None:
+        """Up to so many jobs of a partition (its bit) may hold a core, of those whose requests say
+        shares_cpus; 1: none may. Said once, before the first of them."""
 
     def set_usable(self, node: int, usable: bool) -> None:
         """Whether new work may go to a node (not down, drained ...). Cost: constant."""
@@ -316,6 +323,9 @@ class Core:
         reservation: int = -1,
         owner: int = -1,
         extra: Iterable[tuple[int, int]] = (),
+        cpu_caps: Iterable[int] = (),
+        shares_cpus: bool = False,
+        leaves_gpus: bool = False,
     ) -> int:
         """The number of the request class with this content, one reference more.
 
@@ -343,6 +353,12 @@ class Core:
         it may use what that keeps, see set_reservation(); -1 none. owner: nobody else's jobs share
         a node with it, only those of requests with this owner; -1 it does not mind. In plans such
         a job has its nodes for itself. extra: (kind, count) of counted resources of each node.
+        cpu_caps: kinds of which it takes as many of each node as CPUs. shares_cpus: cores that
+        other such jobs of its partition hold will do as well, see set_sharing(); free ones come
+        first, on whatever node, then those with the fewest jobs. Not inside a reservation, nor
+        beside one's window on a node, nor with demands on where cores lie; exclusive then means all
+        CPUs of the nodes. leaves_gpus: without GPUs it leaves alone what nodes keep for idle ones
+        (set_node), unless the empty cluster would not hold it so.
 
         gpu_kinds: GPUs of several types, (type, per node, per task, in all) each, whose sums are
         the three gpus_*; of those in all each node gets one at least. ntasks_per_core: most tasks
@@ -365,6 +381,9 @@ class Core:
 
     def request_extra(self, req: int) -> tuple[tuple[int, int], ...]:
         """Its `extra`."""
+
+    def request_terms(self, req: int) -> dict[str, Any]:
+        """What allocate() must be told of it besides its shares."""
 
     def request_owner(self, req: int) -> int:
         """Its `owner`."""
@@ -418,6 +437,9 @@ class Core:
         reservation: int = -1,
         owner: int = -1,
         extra: Iterable[tuple[int, int]] = (),
+        lot: int = -1,
+        slots: Iterable[int] = (),
+        caps: Iterable[int] = (),
     ) -> None:
         """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks[, cores by domain]]) until
         `end` (0: never).
@@ -428,6 +450,8 @@ class Core:
         usability is not asked, and nor are reservations. gpu_milli: it holds so many parts of the
         one GPU in each mask. reservation: the one that it runs in. owner: nobody else's jobs go to
         its nodes meanwhile. extra: (kind, count) of counted resources that it holds on each node.
+        lot: the partition with whose jobs it shares its cores; slots: these cores of each node as
+        the lot numbers them, where that is known. caps: kinds of which it holds as many as CPUs.
         Cost: its nodes.
         """
 
@@ -462,6 +486,16 @@ class Core:
 
     def allocation_extra(self, key: int) -> tuple[tuple[int, int], ...]:
         """(kind, count) of the counted resources that it holds on each node."""
+
+    def allocation_lot(self, key: int) -> tuple[int, tuple[int, ...]]:
+        """(partition, cores of each of its nodes in the order of allocation(), as bitmaps of their
+        numbers in the lot) of one that shares its cores; (-1, ()) of another."""
+
+    def allocation_caps(self, key: int) -> tuple[int, ...]:
+        """The kinds of counted resources of which it holds as many as CPUs."""
+
+    def allocation_terms(self, key: int) -> dict[str, Any]:
+        """What allocate() must be told besides key, shares, end and reservation to make it anew."""
 
     def allocation_owner(self, key: int) -> int:
         """Whose jobs alone may be on its nodes; -1 anybody's."""

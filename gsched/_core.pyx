@@ -17,6 +17,8 @@ include "core/topology_index.pxi"
 include "core/state.pxi"
 include "core/share.pxi"
 include "core/extra.pxi"
+include "core/lots.pxi"
+include "core/kept.pxi"
 include "core/place.pxi"
 include "core/rare.pxi"
 include "core/near.pxi"
@@ -26,6 +28,7 @@ include "core/contiguous.pxi"
 include "core/alloc.pxi"
 include "core/backfill.pxi"
 include "core/book.pxi"
+include "core/lines.pxi"
 include "core/firsts.pxi"
 include "core/plan.pxi"
 include "core/windows.pxi"
@@ -108,8 +111,9 @@ DENSE_FIT = P_DENSE
 _WHY = (
     ("partition", True), ("features", True), ("excluded", True), ("layout", True), ("cpus", True),
     ("memory", True), ("gpu_type", True), ("gpus", True), ("island", True), ("near", True),
-    ("gres", True), ("state", False), ("busy", False), ("cpus", False), ("memory", False),
-    ("gpus", False), ("island", False), ("near", False), ("gres", False),
+    ("gres", True), ("cap", True), ("state", False), ("busy", False), ("cpus", False), ("memory", False),
+    ("gpus", False), ("island", False), ("near", False), ("gres", False), ("cap", False),
+    ("kept", False),
     ("reserved", False), ("reservation", False),
 )
 #: what the nodes that suit one by one do not do together

@@ -197,6 +197,10 @@ class Core(Quick):
         job.verdict, job.bin = _core.LIMIT, bin
         return _core.LIMIT
 
+    def unsure(self, want: Request) -> bool:
+        """Whether a promise knows only by number what its job will need."""
+        return self.wanted(want) or want.lot >= 0
+
     def stays_put(self, job: Job, now: int, keep: int) -> bool:
         return keep == _core.HOLD_STILL and self.kept[job.key].at > now
 
@@ -211,7 +215,7 @@ class Core(Quick):
         want, span = self.requests[job.req], self.span(job, now)
         rows = self.find(want, self.live(), now, end, span=span)
         due = promise is not None and keep == _core.STAND and promise.at == now
-        if rows is None and promise is not None and due and not self.wanted(want):
+        if rows is None and promise is not None and due and not self.unsure(want):
             return promise.placement.nodes
         return rows
 
@@ -224,16 +228,20 @@ class Core(Quick):
         milli = self.requests[job.req].gpu_milli
         resv = self.requests[job.req].reservation
         owner = self.requests[job.req].owner
-        self.held[job.key] = Held(list(rows), end, milli, len(self.planned), resv, owner)
+        held = Held(list(rows), end, milli, len(self.planned), resv, owner)
         chosen = self.laid if self.laid_for == rows else {}
-        self.held[job.key].extra = self.requests[job.req].extra
-        self.begin_cores(self.held[job.key], chosen)
+        want = self.requests[job.req]
+        held.extra, held.caps, held.lot = want.extra, want.cpu_caps, want.lot
+        self.choose_slots(held)
+        self.held[job.key] = held
+        self.begin_cores(held, chosen)
         if self.book is not None:
             book, partition = self.book, self.requests[job.req].partition
             for node, cpus, _, mem, gpus in rows:
                 taken = book.cpus(cpus, owner)
                 book.take(node, book.now, book.ends(end), taken, mem, gpus, False, resv)
-                book.uses[-1].extra = self.requests[job.req].extra
+                book.uses[-1].extra = want.counted(cpus)
+                book.uses[-1].milli, book.uses[-1].lot = milli, want.lot
                 if partition in book.skies and not self.confined(resv):
                     slots = -(-min(end - book.now, YEAR) // book.slot)
                     book.sink(partition, 0, slots, gpus.bit_count(), cpus)
@@ -262,13 +270,14 @@ class Core(Quick):
             resv = self.requests[job.req].reservation
             holds = True
             for node, cpus, _, mem, gpus in promise.placement.nodes:
-                there = book.window(node, promise.at, promise.until, resv)
-                if not there.usable or there.cpus < cpus or there.mem < mem or gpus & ~there.gpus:
-                    holds = False
                 want = self.requests[job.req]
-                if (want.exclusive or want.owner >= 0) and there.jobs:
+                there = book.window(node, promise.at, promise.until, resv, want)
+                free = self.share_pool(want, node, there)
+                if not there.usable or there.cpus < cpus or there.mem < mem or gpus & ~free:
                     holds = False
-                if not there.counts(want.extra):
+                if (want.alone or want.owner >= 0) and there.jobs:
+                    holds = False
+                if not there.counts(want.counted(cpus)):
                     holds = False
             if holds:
                 self.kept[job.key] = promise
@@ -295,7 +304,7 @@ class Core(Quick):
         book.exact += 1
         last = book.now + (max(book.window_s, 2 * YEAR) if first else book.window_s)
         promise = self.kept.get(job.key)
-        if not hold and self.wanted(want):
+        if not hold and self.unsure(want):
             # Whether its cores are there was not known when that was promised.
             promise = None
         if promise is not None:

@@ -113,6 +113,8 @@ class Node:
     near: list[int] = field(default_factory=list)
     #: counted resources by kind
     extra: dict[int, int] = field(default_factory=dict)
+    #: CPUs and MB that are kept for each idle GPU
+    keep: tuple[int, int] = (0, 0)
 
     def parts(self, gpu: int) -> tuple[int, int]:
         """(kind, number) of the parts of a GPU."""
@@ -144,6 +146,33 @@ class Free:
     extra: dict[int, int] = field(default_factory=dict)
     #: cores of each domain that are in use; None: not known at that time
     used: list[int] | None = None
+    #: lot -> core of it -> jobs that hold it
+    lots: dict[int, dict[int, int]] = field(default_factory=dict)
+    #: CPUs for one more job of the node's lot, and the room of all of them (over time)
+    top: int = 0
+    room: int = 0
+    #: CPUs and memory are those that the request in hand may have
+    told: bool = False
+
+    def join(self, lot: int, cores: Iterable[int]) -> int:
+        """Cores of a lot get one job more: how many nobody held."""
+        there = self.lots.setdefault(lot, {})
+        fresh = 0
+        for core in cores:
+            fresh += core not in there
+            there[core] = there.get(core, 0) + 1
+        return fresh
+
+    def joinable(self, lot: int, below: int) -> int:
+        """Cores of a lot that fewer jobs than that hold."""
+        return sum(n < below for n in self.lots.get(lot, {}).values())
+
+    def pick(self, lot: int, cores: int, fresh: int) -> list[int]:
+        """So many cores: `fresh` that nobody of the lot holds, then those with the fewest jobs."""
+        there = self.lots.get(lot, {})
+        fresh = min(fresh, cores)
+        chosen = [k for k in range(len(there) + fresh) if k not in there][:fresh]
+        return chosen + sorted(there, key=lambda k: (there[k], k))[: cores - fresh]
 
     def count(self, extra: Counts) -> None:
         """Counted resources are taken."""
@@ -153,6 +182,10 @@ class Free:
     def counts(self, extra: Counts) -> bool:
         """Whether there are so many."""
         return all(self.extra.get(kind, 0) >= number for kind, number in extra if number)
+
+    def within(self, gpus: int) -> None:
+        """Only these GPUs count of those in parts."""
+        self.took = {gpu: n for gpu, n in self.took.items() if gpus >> gpu & 1}
 
     def take(self, gpus: int, milli: int) -> None:
         self.gpus &= ~gpus
@@ -214,6 +247,23 @@ class Request:
     reservation: int = -1
     owner: int = -1
     extra: Counts = ()
+    cpu_caps: tuple[int, ...] = ()
+    shares_cpus: bool = False
+    leaves_gpus: bool = False
+
+    @property
+    def lot(self) -> int:
+        """The partition with whose jobs it shares cores; -1: with none."""
+        near = self.ntasks_per_socket or self.gpus_per_socket or self.gpu_binding == 1
+        return self.partition if self.shares_cpus and self.reservation < 0 and not near else -1
+
+    @property
+    def alone(self) -> bool:
+        return self.exclusive and self.lot < 0
+
+    def counted(self, cpus: int) -> Counts:
+        """What a share with so many CPUs takes of counted resources."""
+        return self.extra + tuple((kind, cpus) for kind in self.cpu_caps)
 
     @property
     def wants_gpus(self) -> bool:
@@ -294,3 +344,11 @@ class Held:
     extra: Counts = ()
     #: node -> its cores by domain
     cores: dict[int, list[int]] = field(default_factory=dict)
+    #: the kinds of which it takes as many as CPUs
+    caps: tuple[int, ...] = ()
+    #: the lot that it shares cores of, and node -> these
+    lot: int = -1
+    slots: dict[int, list[int]] = field(default_factory=dict)
+
+    def counted(self, cpus: int) -> Counts:
+        return self.extra + tuple((kind, cpus) for kind in self.caps)

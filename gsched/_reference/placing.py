@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from gsched._core import Placement, Reason, Refusal, Reservation
-from gsched._reference.near import Nearness
+from gsched._reference.lots import Sharing
 from gsched._reference.parts import (
     BIG,
     Counts,
@@ -31,7 +31,7 @@ PLANNED = 257
 NOBODY = -2
 
 
-class Placing(Windows, Topology, Nearness):
+class Placing(Windows, Topology, Sharing):
     """Nodes, requests, allocations and placements; the queue is in core.py."""
 
     #: numbers of the reservations that are left out of account
@@ -56,6 +56,9 @@ class Placing(Windows, Topology, Nearness):
         #: node -> cores by domain of the last answer, where it has demands on them
         self.laid: dict[int, list[int]] = {}
         self.laid_for: tuple[Row, ...] = ()
+        self.sharing = {}
+        self.joining = self.keeping = None
+        self.core_of = {}
 
     # --- the cluster
 
@@ -83,6 +86,8 @@ class Placing(Windows, Topology, Nearness):
         domains: Iterable[tuple[int, int]] = (),
         near: Iterable[int] = (),
         extra: Iterable[tuple[int, int]] = (),
+        keep_cpus: int = 0,
+        keep_mem_mb: int = 0,
     ) -> None:
         types = dict(gpu_type_masks)
         ok = sum(types.values()) if gpu_ok_mask is None else gpu_ok_mask
@@ -94,6 +99,7 @@ class Placing(Windows, Topology, Nearness):
         self.nodes[node].domains = places if len(places) > 1 else []
         self.nodes[node].near = list(near)
         self.nodes[node].extra = dict(extra)
+        self.nodes[node].keep = (keep_cpus, keep_mem_mb)
         self.nodes[node].cores_per_socket = cores_per_socket or cpus // threads // sockets
 
     def set_usable(self, node: int, usable: bool) -> None:
@@ -117,15 +123,22 @@ class Placing(Windows, Topology, Nearness):
         reservation: int = -1,
         owner: int = -1,
         extra: Counts = (),
+        caps: tuple[int, ...] = (),
+        lot: int = -1,
     ) -> None:
         rows = [(n, c, 0, m, g) for n, c, m, g in nodes]
-        self.held[key] = Held(rows, end or FOREVER, gpu_milli, resv=reservation, owner=owner)
-        self.held[key].extra = extra
-        self.begin_cores(self.held[key], {})
+        held = Held(rows, end or FOREVER, gpu_milli, resv=reservation, owner=owner)
+        held.extra, held.caps, held.lot = extra, caps, lot
+        self.choose_slots(held)
+        self.held[key] = held
+        self.begin_cores(held, {})
 
     def begin_cores(self, held: Held, chosen: dict[int, list[int]]) -> None:
         """The cores of what was taken: those that were chosen with it, else near its GPUs."""
         for node, cpus, _, _, gpus in held.rows:
+            if held.lot >= 0:
+                self.begin_lot(held, node, gpus)
+                continue
             free = self.known([Free(0, 0, 0, 0, True)] * len(self.nodes))[node]
             cores = chosen.get(node) or self.cut(self.nodes[node], free, cpus, gpus)
             held.cores[node] = cores
@@ -137,12 +150,18 @@ class Placing(Windows, Topology, Nearness):
     def release(self, key: int) -> None:
         held = self.held.pop(key)
         for row in held.rows:
+            if held.lot >= 0:
+                self.end_lot(held, row[0])
+                continue
             self.hold(row[0], held.cores[row[0]], -1, self.jobs_on(row[0]))
 
     def release_node(self, key: int, node: int) -> None:
         held = self.held[key]
         held.rows = [row for row in held.rows if row[0] != node]
-        self.hold(node, held.cores[node], -1, self.jobs_on(node))
+        if held.lot >= 0:
+            self.end_lot(held, node)
+        else:
+            self.hold(node, held.cores[node], -1, self.jobs_on(node))
         if not self.held[key].rows:
             del self.held[key]
 
@@ -169,9 +188,11 @@ class Placing(Windows, Topology, Nearness):
             if self.end_of(held, now) <= time and not endless:
                 continue
             for node, cpus, _, mem, gpus in held.rows:
+                free[node].count(held.counted(cpus))
+                if held.lot >= 0:
+                    cpus = free[node].join(held.lot, held.slots[node]) * self.nodes[node].threads
                 free[node].cpus -= cpus
                 free[node].mem -= mem
-                free[node].count(held.extra)
                 free[node].take(gpus, held.milli)
                 free[node].jobs += 1
                 if held.owner >= 0:
@@ -180,9 +201,14 @@ class Placing(Windows, Topology, Nearness):
         for number in without:
             for node, cpus, _, mem, gpus in self.planned[number].placement.nodes:
                 there = free[node]
-                there.cpus -= cpus
+                lot = self.wanted_by(number).lot
                 there.mem -= mem
-                there.count(self.wanted_by(number).extra)
+                there.count(self.wanted_by(number).counted(cpus))
+                if lot >= 0:
+                    cores, fresh = self.parted(node, there, cpus)
+                    there.join(lot, there.pick(lot, cores, fresh))
+                    cpus = fresh * self.nodes[node].threads
+                there.cpus -= cpus
                 # Of different ones who are there one after the other nobody joins in between.
                 owner = self.wanted_by(number).owner
                 there.owner = owner if not there.jobs or there.owner == owner else NOBODY
@@ -244,9 +270,11 @@ class Placing(Windows, Topology, Nearness):
             gpus &= mask
         return gpus
 
-    def left_by_plan(self, number: int, node: int, now: int) -> tuple[int, int, int, int] | None:
-        """CPUs, MB and GPUs of a node that a reservation leaves to jobs that last beyond it; and
-        the bitmap of GPUs wholly free then, of which a share would use one up."""
+    def left_by_plan(
+        self, number: int, node: int, now: int, want: Request
+    ) -> tuple[int, int, int, int] | None:
+        """CPUs, MB and GPUs of a node that a reservation leaves to `want` if it lasts beyond it;
+        and the bitmap of GPUs wholly free then, of which a share would use one up."""
         mine = self.planned[number]
         if node not in {row[0] for row in mine.placement.nodes}:
             return None
@@ -256,6 +284,10 @@ class Placing(Windows, Topology, Nearness):
         seen = self.view(self.wanted_by(number), node, free, (mine.at, mine.until))
         assert seen is not None
         cpus, mem, whole = seen[0], free.mem, free.gpus & seen[1]
+        lot = self.wanted_by(number).lot
+        among = lot >= 0 and want.lot == lot
+        if among and not self.windowed(node):
+            cpus += free.joinable(lot, self.sharing[lot]) * self.nodes[node].threads
         # Where GPUs are kept by themselves, their number says nothing.
         gpus = BIG if self.in_parts(node) else whole.bit_count()
         for i in [number, *(i for i in around if i > number)]:
@@ -266,7 +298,10 @@ class Placing(Windows, Topology, Nearness):
                         self.wanted_by(i).reservation, self.wanted_by(number).reservation
                     ):
                         continue
-                    cpus -= row[1]
+                    if i == number and lot >= 0 and not among:
+                        cpus -= self.parted(node, free, row[1])[1] * self.nodes[node].threads
+                    else:
+                        cpus -= row[1]
                     if not self.planned[i].placement.gpu_milli:
                         gpus -= row[4].bit_count()
                     elif whole & row[4]:
@@ -285,7 +320,7 @@ class Placing(Windows, Topology, Nearness):
         for i in [number, *(i for i in around if i > number)]:
             for row in self.planned[i].placement.nodes:
                 if row[0] == node:
-                    free.count(self.wanted_by(i).extra)
+                    free.count(self.wanted_by(i).counted(row[1]))
         return free
 
     # --- placement
@@ -361,6 +396,10 @@ class Placing(Windows, Topology, Nearness):
 
     def pool(self, want: Request, i: int, free: Free) -> int:
         """GPUs of a node that the request may get, or a share of."""
+        return self.share_pool(want, i, free) & want.of_type(self.nodes[i])
+
+    def share_pool(self, want: Request, i: int, free: Free) -> int:
+        """The same, of any type."""
         node = self.nodes[i]
         pool = free.gpus
         if want.gpu_milli:
@@ -370,7 +409,7 @@ class Placing(Windows, Topology, Nearness):
                 pool = 0
             roomy = [g for g, took in mine.items() if took + want.gpu_milli <= node.parts(g)[1]]
             pool |= bitmap(roomy) & node.gpus & node.ok
-        return pool & want.of_type(node)
+        return pool
 
     def divisible(self, want: Request, i: int, gpus: int) -> int:
         """Those GPUs that have such parts, and as many of them as are wanted."""
@@ -392,11 +431,13 @@ class Placing(Windows, Topology, Nearness):
         windows: bool,
     ) -> tuple[int, int, int] | None:
         """Most tasks, most GPUs, and the GPUs to choose from."""
-        if (want.exclusive and free.jobs) or not self.owner_fits(want, free):
+        if (want.alone and free.jobs) or not self.owner_fits(want, free):
             return None
         if not free.counts(want.extra):
             return None
         gpus, there = self.pool(want, i, free), free
+        cpus, mem = self.beside(want, i, free)
+        free = replace(free, cpus=cpus, mem=mem)
         if windows:
             seen = self.view(want, i, free, span)
             if seen is None:
@@ -409,26 +450,28 @@ class Placing(Windows, Topology, Nearness):
                 if self.book.planned_on(i, end):
                     return None
             elif kept is not None:
-                window = self.book.window(i, self.book.now, end, want.reservation)
-                if want.exclusive and window.jobs:
+                window = self.book.window(i, self.book.now, end, want.reservation, want)
+                if want.alone and window.jobs:
                     return None
                 if not window.counts(want.extra):
                     return None
                 cpus, mem = min(free.cpus, window.cpus), min(free.mem, window.mem)
                 free = replace(free, cpus=cpus, mem=mem)
-                gpus &= ~kept
+                gpus &= self.share_pool(want, i, window) if want.gpu_milli else ~kept
                 count = gpus.bit_count()
         elif end:
             cpus, mem = free.cpus, free.mem
             for number, planned in enumerate(self.planned):
                 if planned.at >= end or number in self.skipped:
                     continue
-                left = self.left_by_plan(number, i, now)
+                left = self.left_by_plan(number, i, now, want)
                 if left is None:
                     continue
-                if want.owner >= 0 or not self.extra_left(number, i, now).counts(want.extra):
+                rest = self.extra_left(number, i, now)
+                if want.owner >= 0 or not rest.counts(want.extra):
                     return None
                 mem = min(mem, left[1])
+                cpus = min([cpus, *(rest.extra.get(kind, 0) for kind in want.cpu_caps)])
                 if not self.same_domain(want.reservation, self.wanted_by(number).reservation):
                     continue
                 cpus = min(cpus, left[0])
@@ -506,6 +549,29 @@ class Placing(Windows, Topology, Nearness):
         reservations count, as they do unless `plain`; plain: nodes are liked by weight and number
         alone; loose: they need not be together."""
         windows = not plain if windows is None else windows
+        outer = self.joining
+        for level in range(1, 1 + (self.sharing[want.lot] if want.lot >= 0 else 1)):
+            self.joining = level
+            try:
+                found = self.find_level(want, free, now, end, span, windows, plain, loose)
+            finally:
+                self.joining = outer
+            if found is not None:
+                return found
+        return None
+
+    def find_level(
+        self,
+        want: Request,
+        free: list[Free],
+        now: int,
+        end: int,
+        span: Span | None,
+        windows: bool,
+        plain: bool,
+        loose: bool,
+    ) -> tuple[Row, ...] | None:
+        """find(), joining cores that fewer jobs than self.joining hold."""
         for alternatives, groups in want.variants or ((want.features_any, ()),):
             one = replace(want, features_any=alternatives, variants=())
             if want.variants:
@@ -694,11 +760,32 @@ class Placing(Windows, Topology, Nearness):
         order = [("partition", True), ("features", True), ("excluded", True)]
         order += [
             (w, True)
-            for w in ("layout", "cpus", "memory", "gpu_type", "gpus", "island", "near", "gres")
+            for w in (
+                "layout",
+                "cpus",
+                "memory",
+                "gpu_type",
+                "gpus",
+                "island",
+                "near",
+                "gres",
+                "cap",
+            )
         ]
         order += [("state", False), ("busy", False)]
         order += [
-            (w, False) for w in ("cpus", "memory", "gpus", "island", "near", "gres", "reservation")
+            (w, False)
+            for w in (
+                "cpus",
+                "memory",
+                "gpus",
+                "island",
+                "near",
+                "gres",
+                "cap",
+                "kept",
+                "reservation",
+            )
         ]
         reasons = [Reason(w, n, counts[w, n]) for w, n in order if (w, n) in counts]
         apart = self.apart(want, never, None if never else span)
@@ -738,12 +825,20 @@ class Placing(Windows, Topology, Nearness):
             return {("near", True)}
         if not free.usable:
             return {("state", False)}
-        if (want.exclusive and free.jobs) or not self.owner_fits(want, free):
+        if (want.alone and free.jobs) or not self.owner_fits(want, free):
             return {("busy", False)}
-        if now := self.missing(want, i, free):
+        plain = free
+        if want.lot >= 0 and not free.told and not self.windowed(i):
+            more = free.joinable(want.lot, self.sharing[want.lot]) * self.nodes[i].threads
+            plain = replace(free, cpus=free.cpus + more)
+        if now := self.missing(want, i, plain):
             return {(what, False) for what in now}
         if self.near_lacks(want, i, free, tasks, least):
             return {("near", False)}
+        cpus, mem = self.beside(want, i, free)
+        free = replace(free, cpus=cpus, mem=mem)
+        if self.missing(want, i, free) & {"cpus", "memory"}:
+            return {("kept", False)}
         seen = self.view(want, i, free, span)
         if seen is None or self.missing(want, i, replace(free, cpus=seen[0]), within=seen[1]):
             return {("reservation", False)}
@@ -775,6 +870,8 @@ class Placing(Windows, Topology, Nearness):
             out.add("memory")
         if not free.counts(want.extra):
             out.add("gres")
+        if any(free.extra.get(kind, 0) < cpus for kind in want.cpu_caps):
+            out.add("cap")
         if want.wants_gpus:
             if node.gpus and not want.of_type(node):
                 out.add("gpu_type")

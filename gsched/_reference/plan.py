@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from gsched._reference.parts import Counts, Free, Held, Node, Request
-from gsched._reference.windows import Kept, Windows
+from gsched._reference.parts import Counts, Free, Held, Node, Request, bitmap, bits
+from gsched._reference.windows import Kept
+
+if TYPE_CHECKING:
+    from gsched._reference.placing import Placing
 
 YEAR = 365 * 86400
 FOREVER = (1 << 63) - 1
@@ -31,6 +35,10 @@ class Use:
     #: of the job it is planned for
     key: int = 0
     extra: Counts = ()
+    milli: int = 0
+    #: the lot that it shares cores of, and these, if it ran when the pass began
+    lot: int = -1
+    slots: tuple[int, ...] = ()
 
 
 @dataclass
@@ -54,7 +62,7 @@ class Book:
     """What is taken when, during one pass at `now`."""
 
     def __init__(
-        self, nodes: list[Node], held: list[Held], now: int, options: Options, windows: Windows
+        self, nodes: list[Node], held: list[Held], now: int, options: Options, windows: Placing
     ) -> None:
         self.nodes, self.now, self.options = nodes, now, options
         self.windows = windows
@@ -70,7 +78,9 @@ class Book:
             for node, cpus, _, mem, gpus in one.rows:
                 until, taken = self.ends(one.end), self.cpus(cpus, one.owner)
                 self.uses.append(Use(node, now, until, taken, mem, gpus, False, one.resv, True))
-                self.uses[-1].extra = one.extra
+                self.uses[-1].extra = one.counted(cpus)
+                self.uses[-1].milli, self.uses[-1].lot = one.milli, one.lot
+                self.uses[-1].slots = tuple(one.slots.get(node, ()))
 
     @staticmethod
     def cpus(cpus: int, owner: int) -> int:
@@ -103,14 +113,21 @@ class Book:
             *(node.cpus, node.mem, node.gpus & node.ok, 0, node.usable), extra=dict(node.extra)
         )
         there = [use for use in self.uses if use.node == i and use.at <= time < use.until]
+        owned = 0
         for use in there:
             free.mem -= use.mem
             free.count(use.extra)
-            free.gpus &= ~use.gpus
+            free.take(use.gpus, use.milli)
             free.jobs += 1
             if use.running:
-                free.cpus -= use.cpus
+                owned += OWNED if use.cpus >= OWNED else 0
+                taken = use.cpus % OWNED
+                if use.lot >= 0:
+                    taken = free.join(use.lot, use.slots) * node.threads
+                free.cpus -= taken
                 free.resv[use.resv] = free.resv.get(use.resv, 0) + use.cpus
+        self.for_lot(i, free, there, owned)
+        free.cpus -= owned
         confined = windows.confined(resv)
         own = windows.kept_by(resv) if resv >= 0 else Kept()
         mine = i in own.shares and bool(own.spans)
@@ -119,8 +136,10 @@ class Book:
             return free
         if confined and own.until(time) is None:
             free.cpus = free.gpus = 0
+            free.took = {}
         elif confined and own.shares[i][0] >= 0:
             free.gpus &= own.shares[i][1]
+            free.within(own.shares[i][1])
             free.jobs += 1
         for number, kept in windows.reservations.items():
             if number == resv or i not in kept.shares or kept.until(time) is None:
@@ -130,9 +149,11 @@ class Book:
             size, mask = kept.shares[i]
             if size < 0:
                 free.cpus, free.gpus = min(free.cpus, 0), 0
+                free.took = {}
             else:
                 free.cpus -= max(size - free.resv.get(number, 0), 0)
                 free.gpus &= ~mask
+                free.within(~mask)
                 free.jobs += 1
         if confined and own.until(time) is not None and own.shares[i][0] >= 0:
             free.cpus = min(free.cpus, own.shares[i][0] - free.resv.get(resv, 0))
@@ -144,6 +165,45 @@ class Book:
                 free.cpus -= use.cpus
         return free
 
+    def home(self, i: int) -> int:
+        """The lot of a node: of the first of its partitions that shares; -1 none."""
+        if self.has_window(i):
+            return -1
+        shared = [partition for partition, jobs in self.windows.sharing.items() if jobs > 1]
+        return min((p for p in shared if self.nodes[i].partitions >> p & 1), default=-1)
+
+    def for_lot(self, i: int, free: Free, there: list[Use], owned: int) -> None:
+        """What the node's lot has: of free cores, and of those that its jobs hold now, room for so
+        many more jobs; planned jobs take their CPUs of it, and those of others all jobs' room."""
+        lot, threads = self.home(i), self.nodes[i].threads
+        if lot < 0:
+            return
+        most = self.windows.sharing[lot]
+        free.top = free.cpus + free.joinable(lot, most) * threads - owned
+        left = [most - n for n in free.lots.get(lot, {}).values() if n < most]
+        free.room = most * free.cpus + sum(left) * threads - owned
+        for use in there:
+            cpus, more = use.cpus % OWNED, OWNED if use.cpus >= OWNED else 0
+            if use.running:
+                continue
+            if use.lot == lot:
+                free.top -= more
+                free.room -= cpus + more
+            else:
+                free.top -= cpus + more
+                free.room -= most * cpus + more
+
+    def seen_by(self, want: Request | None, i: int, free: Free, *, first: bool) -> Free:
+        """CPUs and memory become those that a request may have."""
+        if want is None:
+            return free
+        if want.lot >= 0 and want.lot == self.home(i):
+            free.cpus = min(free.top, free.room)
+        cpus, mem = self.windows.within_caps(want, i, free, free.cpus, free.mem, keep=first)
+        free.cpus, free.mem = cpus, mem
+        free.told = True
+        return free
+
     def has_window(self, i: int) -> bool:
         return any(i in kept.shares and kept.spans for kept in self.windows.reservations.values())
 
@@ -151,14 +211,21 @@ class Book:
         times = {t for use in self.uses if i in (-1, use.node) for t in (use.at, use.until)}
         return times | self.windows.boundaries(i)
 
-    def window(self, i: int, time: int, until: int, resv: int = -1) -> Free:
-        """What a node has throughout."""
-        free = self.at(i, time, resv)
+    def window(
+        self, i: int, time: int, until: int, resv: int = -1, want: Request | None = None
+    ) -> Free:
+        """What a node has throughout; for `want` the CPUs and memory that it may have."""
+        free = self.seen_by(want, i, self.at(i, time, resv), first=True)
         for event in self.events(i):
             if time < event < until:
-                other = self.at(i, event, resv)
+                other = self.seen_by(want, i, self.at(i, event, resv), first=False)
                 free.cpus, free.mem = min(free.cpus, other.cpus), min(free.mem, other.mem)
+                both = (free.gpus | bitmap(free.took)) & (other.gpus | bitmap(other.took))
                 free.gpus &= other.gpus
+                free.took = {
+                    gpu: max(free.took.get(gpu, 0), other.took.get(gpu, 0))
+                    for gpu in bits(both & ~free.gpus)
+                }
                 kinds = free.extra.keys() | other.extra.keys()
                 free.extra = {
                     kind: min(free.extra.get(kind, 0), other.extra.get(kind, 0)) for kind in kinds

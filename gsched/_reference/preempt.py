@@ -24,6 +24,9 @@ class Preempt(Surveys):
             for key, held in gone:
                 self.held[key] = held
                 for row in held.rows:
+                    if held.lot >= 0:
+                        self.begin_lot(held, row[0], row[4])
+                        continue
                     self.hold(row[0], held.cores[row[0]], 1, 1)
 
     def fits_without(self, req: int, keys: Iterable[int], avoid: Iterable[int] = ()) -> bool:

@@ -59,9 +59,6 @@ class Quick(Preempt):
 
     def may_reserve(self, job: Job, book: Book) -> bool:
         o = book.options
-        if self.requests[job.req].gpu_milli:
-            # The book knows whole GPUs only.
-            return False
         priority = job.priority & (1 << o.tier_bits) - 1 if o.tier_bits else job.priority
         if priority < o.min_priority or (o.min_age and book.now - job.since < o.min_age):
             return False
@@ -164,7 +161,7 @@ class Quick(Preempt):
         times = sorted({book.now} | {t for t in book.events() if book.now < t <= last})
         for time in times:
             span, resv = self.span(job, time), want.reservation
-            free = [book.window(i, *span, resv) for i in range(len(self.nodes))]
+            free = [book.window(i, *span, resv, want) for i in range(len(self.nodes))]
             if time == book.now:
                 free = self.known(free)
             rows = self.find(want, free, plain=True)
@@ -185,7 +182,8 @@ class Quick(Preempt):
                 *(node, promise.at, promise.until, taken, mem, gpus, True),
                 *(want.reservation, promise.key),
             )
-            book.uses[-1].extra = want.extra
+            book.uses[-1].extra = want.counted(cpus)
+            book.uses[-1].milli, book.uses[-1].lot = want.gpu_milli, want.lot
 
     # --- plans on a copy
 

@@ -44,7 +44,7 @@ class Surveys(Placing):
             return self.at(at, now)
         if self.book is not None:
             resv = want.reservation
-            then = [self.book.window(i, *span, resv) for i in range(len(self.nodes))]
+            then = [self.book.window(i, *span, resv, want) for i in range(len(self.nodes))]
             return self.known(then) if at == self.book.now else then
         over = [
             i

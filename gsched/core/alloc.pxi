@@ -28,6 +28,7 @@ cdef inline void touch_plan(Cluster* c, Share* sh, int64_t end, int32_t domain) 
                 row_add(c.cons[k].extra, sh.extra, -1)
             if same_domain(c.cons[k].domain, domain):
                 c.cons[k].cpus -= sh.cpus
+                c.cons[k].same -= sh.cpus
                 con_less(&c.cons[k], sh)
         k = c.cons[k].next
 
@@ -38,13 +39,22 @@ cdef inline int working(Share* sh) noexcept nogil:
     return sh.cpus > 0 or sh.mask != 0
 
 
-cdef void hold(Cluster* c, Share* sh, int32_t resv, int lent) noexcept nogil:
+cdef inline void cores_count(Cluster* c, Piece* pc, int sign) noexcept nogil:
+    """A share's cores are in use, or (sign -1) free again. After c.now.jobs changed."""
+    if pc.slots != NULL:
+        lot_hold(c, pc, sign)
+        return
+    c.now.cpus[pc.share.node] -= sign * pc.share.cpus
+    near_count(c, &pc.share, sign)
+
+
+cdef void hold(Cluster* c, Piece* pc, int32_t resv, int lent) noexcept nogil:
     """A share is in use; `lent`: its memory and what else is counted were all the while."""
+    cdef Share* sh = &pc.share
     cdef int i = sh.node
     c.used[i] |= sh.mask
     if sh.milli:
         share_take(c, &c.now, i, sh.mask, sh.milli)
-    c.now.cpus[i] -= sh.cpus
     c.now.gpus[i] &= ~sh.mask
     if not lent:
         c.now.mem[i] -= sh.mem
@@ -53,19 +63,19 @@ cdef void hold(Cluster* c, Share* sh, int32_t resv, int lent) noexcept nogil:
         c.now.jobs[i] += 1
         if sh.own:
             c.now.owner[i] = sh.own
-    near_count(c, sh, 1)
+    cores_count(c, pc, 1)
     if resv >= 0:
         window_use(c, resv, i, sh.cpus)
 
 
-cdef void let_go(Cluster* c, Share* sh, int32_t resv, int lent) noexcept nogil:
+cdef void let_go(Cluster* c, Piece* pc, int32_t resv, int lent) noexcept nogil:
     """A share is free; `lent`: but for its memory and what else is counted."""
+    cdef Share* sh = &pc.share
     cdef int i = sh.node
     if resv >= 0:
         window_use(c, resv, i, -sh.cpus)
     if sh.milli == 0 or share_give(&c.now, i, sh.mask, sh.milli):
         c.used[i] &= ~sh.mask
-    c.now.cpus[i] += sh.cpus
     c.now.gpus[i] = c.all[i] & c.ok[i] & ~c.used[i]
     if not lent:
         c.now.mem[i] += sh.mem
@@ -74,12 +84,13 @@ cdef void let_go(Cluster* c, Share* sh, int32_t resv, int lent) noexcept nogil:
         c.now.jobs[i] -= 1
         if c.now.jobs[i] == 0:
             c.now.owner[i] = 0
-    near_count(c, sh, -1)
+    cores_count(c, pc, -1)
 
 
 cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end,
-              int32_t resv) noexcept nogil:
-    """Record an allocation that fits. 0, or -1 without memory (nothing is changed)."""
+              int32_t resv, uint64_t* slots) noexcept nogil:
+    """Record an allocation that fits; slots: the cores in their lots, n x SLOT_WORDS, or NULL: they
+    are chosen. 0, or -1 without memory (nothing is changed)."""
     cdef int32_t a, p, prev = -1
     cdef int k, i
     cdef Alloc* al
@@ -119,9 +130,15 @@ cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end,
         else:
             c.pieces[prev].next = p
         prev = p
-        near_cut(c, &pc.share)
         i = shares[k].node
-        hold(c, &pc.share, resv, 0)
+        pc.slots = NULL
+        if pc.share.lot == 0:
+            near_cut(c, &pc.share)
+        elif lot_begin(c, pc, slots + <size_t>k * SLOT_WORDS if slots != NULL else NULL):
+            # Half of it is recorded: nobody may go on.
+            c.now.failed = 1
+            return -1
+        hold(c, pc, resv, 0)
         touch_plan(c, &shares[k], end, domain_of(c, resv))
         if c.book.on and book_take(c, &shares[k], resv, c.book.now, end_in(&c.book, end), 0):
             c.now.failed = 1
@@ -135,7 +152,9 @@ cdef void give_back(Cluster* c, int32_t p) noexcept nogil:
     """Free one share; the caller unlinks it."""
     cdef Piece* pc = &c.pieces[p]
     cdef int i = pc.share.node
-    let_go(c, &pc.share, c.allocs[pc.owner].resv, 0)
+    let_go(c, pc, c.allocs[pc.owner].resv, 0)
+    free(pc.slots)
+    pc.slots = NULL
     pc.owner = -1
     pc.next = c.piece_free
     c.piece_free = p
@@ -185,13 +204,18 @@ cdef int reshape(Cluster* c, int32_t a, Share* new) noexcept nogil:
     cdef int32_t p = c.allocs[a].first
     cdef Share* sh
     cdef Share more
+    cdef int k
     while p >= 0 and c.pieces[p].share.node != new.node:
         p = c.pieces[p].next
     if p < 0:
         return 0
     sh = &c.pieces[p].share
     more = sh[0]
-    let_go(c, sh, c.allocs[a].resv, 0)
+    let_go(c, &c.pieces[p], c.allocs[a].resv, 0)
+    # What it gets back later it has for itself.
+    free(c.pieces[p].slots)
+    c.pieces[p].slots = NULL
+    sh.lot = more.lot = 0
     more.mask = new.mask & ~sh.mask
     more.gpus = gs_pop(more.mask)
     more.cpus = imax(0, new.cpus - sh.cpus)
@@ -201,10 +225,13 @@ cdef int reshape(Cluster* c, int32_t a, Share* new) noexcept nogil:
     sh.mask = new.mask
     sh.gpus = gs_pop(new.mask)
     sh.mem = new.mem
+    for k in range(EXTRAS):
+        if sh.more >> (k + 1) & 1:
+            sh.extra[k] = sh.cpus
     sh.cut = new.cut
     memcpy(sh.cores, new.cores, sizeof(sh.cores))
     near_cut(c, sh)
-    hold(c, sh, c.allocs[a].resv, 0)
+    hold(c, &c.pieces[p], c.allocs[a].resv, 0)
     if working(&more):
         # What it has got back is not there for what was planned.
         touch_plan(c, &more, c.allocs[a].end, domain_of(c, c.allocs[a].resv))

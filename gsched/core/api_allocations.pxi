@@ -3,12 +3,14 @@
 
 cdef class _Allocations(_Windows):
     def allocate(self, key, nodes, end=0, *, adopt=False, gpu_milli=0, reservation=-1, owner=-1,
-                 extra=()):
+                 extra=(), lot=-1, slots=(), caps=()):
         """Record that `key` holds (node, cpus, mem_mb, gpu_mask[, tasks]) until `end` (0: never).
 
         ValueError if it is known already, a node comes twice, a GPU does not exist or is held, or
-        CPUs or memory are not free; with adopt=True CPUs, memory and parts may go beyond the node's size
-        (work found running on a node that has shrunk). Cost: its nodes.
+        CPUs or memory are not free (lot: the partition with whose jobs it shares its cores; slots: the
+        bitmap of them in its lot on each node, where it is known; caps: kinds of counted resources of
+        which it takes as many as CPUs); with adopt=True CPUs, memory and parts may go beyond the
+        node's size (work found running on a node that has shrunk). Cost: its nodes.
         """
         cdef Cluster* c = &self.c
         cdef int64_t k, until
@@ -16,6 +18,7 @@ cdef class _Allocations(_Windows):
         cdef int milli, g, resv, own, more, over = 0
         cdef int32_t row[EXTRAS]
         cdef Share* sh
+        cdef uint64_t* given = NULL
         self._enter()
         k = _number(key, -FOREVER, FOREVER, "key")
         if map_get(&c.by_key, k) >= 0:
@@ -25,9 +28,14 @@ cdef class _Allocations(_Windows):
         own = <int>_number(owner, -1, MAX_COUNT, "owner") + 1
         milli = <int>_number(gpu_milli, 0, MAX_PARTS, "gpu_milli")
         more = self._counts(extra, row)
+        more |= <int32_t>self._caps(caps) << 1
+        lot = self._lot(lot)
         if milli:
             self._share()
         rows = [tuple(one) for one in nodes]
+        places = [_index(one) for one in slots]
+        if places and (len(places) != len(rows) or not lot):
+            raise ValueError(f"cores of a lot for {len(places)} of {len(rows)} nodes")
         if not rows or len(rows) > c.n:
             raise ValueError(f"an allocation on {len(rows)} nodes")
         try:
@@ -53,7 +61,10 @@ cdef class _Allocations(_Windows):
                 sh.milli = milli
                 sh.own = own
                 sh.more = more
+                sh.lot = lot
                 memcpy(sh.extra, row, sizeof(row))
+                for g in caps:
+                    sh.extra[<int>g] = sh.cpus
                 if milli and sh.gpus != 1:
                     raise ValueError(f"gpu_milli {milli} of GPUs {sh.mask:#x}: it is a share of one")
                 if c.mark[i]:
@@ -77,13 +88,13 @@ cdef class _Allocations(_Windows):
                 if not adopt:
                     if sh.mask & ~c.all[i]:
                         raise ValueError(f"node {i} has no GPUs {sh.mask & ~c.all[i]:#x}")
-                    if sh.cpus > c.now.cpus[i]:
+                    if sh.cpus > lot_room(c, lot, i):
                         raise ValueError(
-                            f"{sh.cpus} CPUs of node {i}: only {c.now.cpus[i]} are free"
+                            f"{sh.cpus} CPUs of node {i}: only {lot_room(c, lot, i)} are free"
                         )
                     if sh.mem > c.now.mem[i]:
                         raise ValueError(f"{sh.mem} MB of node {i}: only {c.now.mem[i]} are free")
-                    if more and not row_holds(extra_row(c.now.extra, i), row):
+                    if more and not row_holds(extra_row(c.now.extra, i), sh.extra):
                         raise ValueError(f"node {i} has too little of {extra} free")
                 c.mark[i] = 1
                 n += 1
@@ -91,9 +102,58 @@ cdef class _Allocations(_Windows):
             for i in range(n):
                 c.mark[c.out[i].node] = 0
         c.shrunk = c.shrunk or over
-        if take(c, k, c.out, n, until, resv):
-            raise MemoryError
+        if places:
+            given = <uint64_t*>calloc(<size_t>n * SLOT_WORDS, sizeof(uint64_t))
+            if given == NULL:
+                raise MemoryError
+        try:
+            for i in range(<int>len(places)):
+                for g in range(SLOT_WORDS):
+                    given[i * SLOT_WORDS + g] = <uint64_t>(
+                        places[i] >> (64 * g) & 0xFFFFFFFFFFFFFFFF
+                    )
+            if take(c, k, c.out, n, until, resv, given):
+                raise MemoryError
+        finally:
+            free(given)
         self._check()
+
+    def allocation_lot(self, key):
+        """(partition, bitmap of its cores in the lot on each of its nodes in the order of allocation())
+        of one that shares cores; (-1, ()) of another."""
+        cdef int32_t p
+        cdef int w
+        self._enter()
+        p = self.c.allocs[self._alloc(key)].first
+        if self.c.pieces[p].share.lot == 0:
+            return -1, ()
+        lot = self.c.pieces[p].share.lot - 1
+        rows = []
+        while p >= 0:
+            if self.c.pieces[p].slots == NULL:
+                # It has stood still on this node: what it has there it has for itself.
+                return -1, ()
+            rows.append(sum([
+                _index(self.c.pieces[p].slots[w]) << (64 * w) for w in range(SLOT_WORDS)
+            ]))
+            p = self.c.pieces[p].next
+        return lot, tuple(rows)
+
+    def allocation_terms(self, key):
+        """What allocate() must be told of it besides its shares to make it anew."""
+        lot, slots = self.allocation_lot(key)
+        return {
+            "gpu_milli": self.allocation_milli(key), "owner": self.allocation_owner(key),
+            "extra": self.allocation_extra(key), "caps": self.allocation_caps(key),
+            "lot": lot, "slots": slots,
+        }
+
+    def allocation_caps(self, key):
+        """The kinds of counted resources of which it holds as many as CPUs."""
+        cdef int more, k
+        self._enter()
+        more = self.c.pieces[self.c.allocs[self._alloc(key)].first].share.more
+        return tuple([k for k in range(EXTRAS) if more >> (k + 1) & 1])
 
     def allocation_cores(self, key):
         """(node, cores in each domain) of each node it still holds that has several; in the order
@@ -197,7 +257,9 @@ cdef class _Allocations(_Windows):
         sh = &self.c.pieces[self.c.allocs[self._alloc(key)].first].share
         if not sh.more:
             return ()
-        return tuple([(k, sh.extra[k]) for k in range(EXTRAS) if sh.extra[k]])
+        return tuple([
+            (k, sh.extra[k]) for k in range(EXTRAS) if sh.extra[k] and not sh.more >> (k + 1) & 1
+        ])
 
     def allocation_owner(self, key):
         """Whose jobs alone may be on its nodes; -1 anybody's."""

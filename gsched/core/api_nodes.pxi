@@ -183,16 +183,64 @@ cdef class _Nodes(_Cluster):
             raise MemoryError
         return more
 
+    def set_sharing(self, partition, jobs):
+        """Up to so many jobs may hold a core in a partition (1: only one), of those that ask for it
+        (see request()). Said once, before its first one."""
+        cdef int bit
+        self._enter()
+        bit = <int>_number(partition, 0, MAX_BITS - 1, "partition")
+        jobs = _number(jobs, 1, MAX_COUNT, "jobs on a core")
+        self.c.lot_most[bit + 1] = min(jobs, MOST_JOBS) if jobs > 1 else 0
+
+    cdef int _lot(self, object partition) except -1:
+        """The number of a lot; 0 for -1."""
+        cdef int lot = <int>_number(partition, -1, MAX_BITS - 1, "lot") + 1
+        if lot and not self.c.lot_most[lot]:
+            raise ValueError(f"no cores are shared in partition {partition}")
+        return lot
+
+    cdef uint32_t _caps(self, object kinds) except? 0xffffffff:
+        """Kinds of counted resources as bits."""
+        cdef uint32_t bits = 0
+        for kind in kinds:
+            bits |= <uint32_t>1 << _number(kind, 0, EXTRAS - 1, "kind of a cap")
+        if bits and extra_init(&self.c):
+            raise MemoryError
+        return bits
+
+    cdef int _keep(self, int i, object cpus, object mem) except -1:
+        """What node i keeps for each idle GPU; whether that is another than before."""
+        cdef Cluster* c = &self.c
+        cdef int32_t n = <int32_t>_number(cpus, 0, MAX_COUNT, "CPUs kept for a GPU")
+        cdef int64_t mb = _number(mem, 0, <int64_t>1 << 50, "memory kept for a GPU")
+        cdef int changed
+        if c.keep_cpus == NULL:
+            if not n and not mb:
+                return 0
+            c.keep_cpus = <int32_t*>calloc(c.n, sizeof(int32_t))
+            c.keep_mem = <int64_t*>calloc(c.n, sizeof(int64_t))
+            if c.keep_cpus == NULL or c.keep_mem == NULL:
+                free(c.keep_cpus)
+                c.keep_cpus = NULL
+                raise MemoryError
+        changed = c.keep_cpus[i] != n or c.keep_mem[i] != mb
+        c.keep_cpus[i] = n
+        c.keep_mem[i] = mb
+        return changed
+
     def set_node(self, node, *, cls=0, cpus, mem_mb, gpu_type_masks=(), gpu_ok_mask=None,
                  usable=True, partitions=0, features=0, weight=1, threads=1, gpu_parts=None,
-                 sockets=1, cores_per_socket=0, domains=(), near=(), extra=()):
+                 sockets=1, cores_per_socket=0, domains=(), near=(), extra=(), keep_cpus=0,
+                 keep_mem_mb=0):
         """Describe a node; what runs on it stays allocated, also beyond its new size.
 
         cls: its link class (0: no GPUs); gpu_type_masks: (type, bitmap) pairs; gpu_ok_mask: the
         healthy GPUs (all by default); partitions, features: bitmaps of up to 256 bits; weight:
         lower is preferred; threads: CPUs per core, allocated together; gpu_parts: (kind, number) of
         the parts of each GPU; sockets, cores_per_socket (0: from the others): what requests may
-        demand at least; domains: (socket, cores) each; near: bitmaps of domains near each GPU. Cost: constant, but a new weight orders all nodes anew at the next decision.
+        demand at least; domains: (socket, cores) each; near: bitmaps of domains near each GPU;
+        keep_cpus, keep_mem_mb: what requests that leave GPUs alone leave for each idle GPU. Cost:
+        constant, but a new weight orders all nodes anew at the next decision.
         """
         cdef Cluster* c = &self.c
         cdef int i, layout, k, n_cpus, n_threads, n_sockets, n_cores, changed, dmap
@@ -241,8 +289,12 @@ cdef class _Nodes(_Cluster):
             row_add(extra_row(c.now.extra, i), extra_row(c.extra, i), -1)
             row_add(extra_row(c.now.extra, i), row, 1)
             memcpy(extra_row(c.extra, i), row, sizeof(row))
+        if self._keep(i, keep_cpus, keep_mem_mb):
+            changed = 1
         index_drop(c, &c.now, i)
         c.now.cpus[i] += n_cpus - c.cpus[i]
+        # Cores that are shared are so many CPUs each.
+        c.now.cpus[i] += <int32_t>(lots_held(c, i) * (c.threads[i] - n_threads))
         c.now.mem[i] += mem - c.mem[i]
         c.cls[i] = <int32_t>cls
         c.layout[i] = layout
@@ -268,7 +320,7 @@ cdef class _Nodes(_Cluster):
             what = (
                 cls, layout, n_cpus, n_threads, dmap, n_sockets, n_cores, mem, every,
                 (<char*>parts)[:sizeof(parts)], (<char*>feats)[:sizeof(feats)],
-                (<char*>pieces)[:sizeof(pieces)],
+                (<char*>pieces)[:sizeof(pieces)], keep_cpus, keep_mem_mb,
             )
             if len(self._kinds) < NODE_KINDS:
                 # 0 are nodes that were never described.

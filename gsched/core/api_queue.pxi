@@ -348,6 +348,7 @@ cdef class Core(_Limits):
         parts = [0] * c.n
         shares = {}
         live = 0
+        held = {}
         for a in range(c.allocs_used):
             if not c.allocs[a].live:
                 continue
@@ -356,7 +357,14 @@ cdef class Core(_Limits):
             while p >= 0:
                 assert c.pieces[p].owner == a, f"share {p} is not of allocation {a}"
                 i = c.pieces[p].share.node
-                cpus[i] -= c.pieces[p].share.cpus
+                if c.pieces[p].slots == NULL:
+                    cpus[i] -= c.pieces[p].share.cpus
+                for b in range(MAX_SLOTS if c.pieces[p].slots != NULL else 0):
+                    if c.pieces[p].slots[b >> 6] >> (b & 63) & 1:
+                        at = (i, c.pieces[p].share.lot, b)
+                        held[at] = held.get(at, 0) + 1
+                        if held[at] == 1:
+                            cpus[i] -= c.threads[i]
                 mem[i] -= c.pieces[p].share.mem
                 mask = c.pieces[p].share.mask
                 if c.pieces[p].share.milli:
@@ -376,6 +384,11 @@ cdef class Core(_Limits):
                     rows[i, b] = rows.get((i, b), 0) + c.pieces[p].share.extra[b]
                 live += 1
                 p = c.pieces[p].next
+        for r in range(c.n_lots):
+            for b in range(c.lots[r].n):
+                at = (c.lots[r].node, c.lots[r].lot, b)
+                assert c.lots[r].held[b] == held.pop(at, 0), f"jobs on core {b} of {at}"
+        assert not held, f"cores {held} are in no lot"
         assert live == c.pieces_live, f"{live} shares, {c.pieces_live} counted"
         for i in range(c.n):
             assert not used[i] & parts[i], f"a GPU of node {i} is held whole and in parts"

@@ -110,7 +110,8 @@ cdef class _Requests(_Topology):
                 ntasks_per_core=0, ntasks_per_gpu=0, min_sockets=0, min_cores_per_socket=0,
                 min_threads=0, variants=(), switches=0, segment=0, contiguous=False,
                 spread=False, use_min_nodes=False, reservation=-1, ntasks_per_socket=0,
-                gpus_per_socket=0, gpu_binding=0, owner=-1, extra=()):
+                gpus_per_socket=0, gpu_binding=0, owner=-1, extra=(), cpu_caps=(),
+                shares_cpus=False, leaves_gpus=False):
         """The number of the request class with this content, one reference more.
 
         See _core.pyi for each field. Cost: constant, and a bitmap of nodes for each different
@@ -161,6 +162,11 @@ cdef class _Requests(_Topology):
         r.excl = 1 if exclusive else 0
         r.own = <int>_number(owner, -1, MAX_COUNT, "owner") + 1
         r.more = self._counts(extra, r.extra)
+        r.caps = self._caps(cpu_caps)
+        for k in range(EXTRAS):
+            if r.caps >> k & 1 and r.extra[k]:
+                raise ValueError(f"kind {k} is a cap and a count")
+        r.more = r.more or r.caps != 0
         r.overcommit = 1 if overcommit else 0
         r.island = 1 if one_island else 0
         r.switches = <int>_number(switches, 0, MAX_COUNT, "switches")
@@ -203,6 +209,14 @@ cdef class _Requests(_Topology):
             )
         if (r.kind or r.one_shared) and not r.milli:
             raise ValueError(f"gpu_kind {gpu_kind} without gpu_milli")
+        if shares_cpus and r.resv < 0 and not (demands is not None and (
+                demands[4] or demands[5] or demands[7] == 1)):
+            r.lot = self._lot(partition)
+            r.most = r.level = self.c.lot_most[r.lot]
+        r.alone = r.excl and not r.lot
+        r.keep = leaves_gpus and not r.gpu and not r.excl
+        r.keeps = r.keep
+        r.odd = r.lot or r.caps or r.keep
         if r.milli:
             if not r.policy:
                 r.policy = P_DENSE
@@ -217,6 +231,7 @@ cdef class _Requests(_Topology):
             r.kind, r.one_shared, layout, demands,
             r.switches, r.segment, r.contiguous, r.spread, r.few, r.resv, r.own,
             tuple([r.extra[k] for k in range(EXTRAS)]) if r.more else (),
+            r.caps, r.lot, r.keep,
         )
         known = self._requests.get(key)
         if known is not None:
@@ -262,6 +277,17 @@ cdef class _Requests(_Topology):
         self._enter()
         r = self._req(req)
         return tuple([(k, r.extra[k]) for k in range(EXTRAS) if r.extra[k]])
+
+    def request_terms(self, req):
+        """What allocate() must be told of it besides its shares."""
+        cdef Req* r
+        cdef int k
+        self._enter()
+        r = self._req(req)
+        return {
+            "owner": r.own - 1, "extra": self.request_extra(req), "lot": r.lot - 1,
+            "caps": tuple([k for k in range(EXTRAS) if r.caps >> k & 1]),
+        }
 
     def request_owner(self, req):
         """Its `owner`."""

@@ -60,6 +60,8 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
     cdef int32_t p, k
     cdef int i, h, g
     c.then_is = 0
+    s.told = 0
+    lots_then(c)
     c.w_at = at
     c.w_until = until
     memcpy(s.cpus, c.now.cpus, <size_t>c.n * sizeof(int32_t))
@@ -78,7 +80,7 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
             continue
         sh = &c.pieces[p].share
         i = sh.node
-        s.cpus[i] += sh.cpus
+        s.cpus[i] += sh.cpus if c.pieces[p].slots == NULL else lot_end(c, &c.pieces[p])
         s.mem[i] += sh.mem
         extra_count(s, sh, 1)
         if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
@@ -95,7 +97,7 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
         for k in range(c.heads[h].first, c.heads[h].first + c.heads[h].n):
             sh = &c.planned[k]
             i = sh.node
-            s.cpus[i] -= sh.cpus
+            s.cpus[i] -= sh.cpus if sh.lot == 0 else lot_lay(c, s, sh)
             s.mem[i] -= sh.mem
             extra_count(s, sh, -1)
             if s.jobs[i] == 0:
@@ -240,6 +242,7 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
                     row_add(c.cons[j].extra, sh.extra, -1)
                 if same_domain(c.cons[j].domain, domain_of(c, r.resv)):
                     c.cons[j].cpus -= sh.cpus
+                    c.cons[j].same -= sh.cpus
                     con_less(&c.cons[j], sh)
             j = c.cons[j].next
         strict = 2 if r.milli else (
@@ -257,7 +260,11 @@ cdef int reserve(Cluster* c, int64_t key, int32_t req, int64_t now,
         con.at = at
         con.head = me
         con.domain = domain_of(c, r.resv)
-        con.cpus = 0 if sh.own else <int32_t>cpus - sh.cpus
+        con.cpus = 0 if sh.own else <int32_t>(cpus - lot_fresh(c, &c.then, sh))
+        con.lot = r.lot
+        con.same = con.cpus
+        if r.lot:
+            con.same = <int32_t>(cpus + lot_joins(c, &c.then, r, sh.node) - sh.cpus)
         con.mem = mem - sh.mem
         if c.then.extra != NULL:
             memcpy(con.extra, extra_row(c.then.extra, sh.node), sizeof(con.extra))

@@ -9,7 +9,7 @@ cdef struct End:
 cdef void book_free(Book* b) noexcept nogil:
     cdef int k
     free(b.segs); free(b.head); free(b.stamp); free(b.at); free(b.list); free(b.early); free(b.grown)
-    free(b.extra); free(b.users); free(b.any); free(b.old); free(b.shares)
+    free(b.extra); free(b.took); free(b.home); free(b.users); free(b.any); free(b.old); free(b.shares)
     if b.bases != NULL:
         for k in range(BASES):
             firsts_free(&b.bases[k].firsts)
@@ -29,6 +29,9 @@ cdef int32_t seg_new(Book* b) noexcept nogil:
     if b.more and grow(<void**>&b.extra, &b.extra_cap, (<int64_t>b.n_segs + 1) * EXTRAS,
                        sizeof(int32_t)):
         return -1
+    if b.shares_on and grow(<void**>&b.took, &b.took_cap, (<int64_t>b.n_segs + 1) * MAX_GPUS,
+                            sizeof(uint16_t)):
+        return -1
     b.n_segs += 1
     return b.n_segs - 1
 
@@ -38,6 +41,8 @@ cdef inline void seg_like(Book* b, int32_t k, int32_t other) noexcept nogil:
     b.segs[k] = b.segs[other]
     if b.more:
         memcpy(extra_row(b.extra, k), extra_row(b.extra, other), EXTRAS * sizeof(int32_t))
+    if b.shares_on:
+        memcpy(took_row(b, k), took_row(b, other), MAX_GPUS * sizeof(uint16_t))
 
 
 cdef void rows_least(Book* b, int i, int64_t at, int64_t until, int32_t* row) noexcept nogil:
@@ -78,9 +83,10 @@ cdef inline int32_t book_cpus(Share* sh) noexcept nogil:
     return sh.cpus + (OWNED if sh.own else 0)
 
 
-cdef int line_take(Book* b, int line, Share* sh, int32_t cpus, int64_t at, int64_t until,
+cdef int line_take(Cluster* c, int line, Share* sh, int32_t cpus, int64_t at, int64_t until,
                    int planned) noexcept nogil:
     """Take a share, with so many CPUs, out of one line of time. 0, or -1 without memory."""
+    cdef Book* b = &c.book
     cdef int32_t k = seg_cut(b, line, at)
     if k < 0:
         return -1
@@ -93,11 +99,17 @@ cdef int line_take(Book* b, int line, Share* sh, int32_t cpus, int64_t at, int64
     while k >= 0 and b.segs[k].at < until:
         b.segs[k].cpus -= cpus
         b.segs[k].mem -= sh.mem
+        if b.home != NULL:
+            seg_lot(c, &b.segs[k], sh, cpus, -1)
         if sh.more and b.more:
             row_add(extra_row(b.extra, k), sh.extra, -1)
-        b.segs[k].gpus &= ~sh.mask
+        if sh.milli:
+            seg_share(b, k, sh, 1)
+        else:
+            b.segs[k].gpus &= ~sh.mask
         if planned:
-            b.segs[k].kept |= sh.mask
+            if not sh.milli:
+                b.segs[k].kept |= sh.mask
             b.segs[k].planned += 1
         b.segs[k].jobs += working(sh)
         k = b.segs[k].next
@@ -144,9 +156,10 @@ cdef int book_lift(Cluster* c, int32_t slot, int lift) noexcept nogil:
     return 0
 
 
-cdef void line_give(Book* b, int line, Share* sh, int32_t cpus, int64_t at,
+cdef void line_give(Cluster* c, int line, Share* sh, int32_t cpus, int64_t at,
                     int64_t until) noexcept nogil:
     """Put a share back. It was cut out: its segments begin and end with it."""
+    cdef Book* b = &c.book
     cdef int32_t s = b.head[line]
     b.clock += 1
     b.stamp[line] = b.clock
@@ -154,10 +167,15 @@ cdef void line_give(Book* b, int line, Share* sh, int32_t cpus, int64_t at,
         if b.segs[s].at >= at:
             b.segs[s].cpus += cpus
             b.segs[s].mem += sh.mem
+            if b.home != NULL:
+                seg_lot(c, &b.segs[s], sh, cpus, 1)
             if sh.more and b.more:
                 row_add(extra_row(b.extra, s), sh.extra, 1)
-            b.segs[s].gpus |= sh.mask
-            b.segs[s].kept &= ~sh.mask
+            if sh.milli:
+                seg_share(b, s, sh, -1)
+            else:
+                b.segs[s].gpus |= sh.mask
+                b.segs[s].kept &= ~sh.mask
             b.segs[s].planned -= 1
             b.segs[s].jobs -= 1
         s = b.segs[s].next
@@ -170,6 +188,7 @@ cdef int book_keep(Cluster* c) noexcept nogil:
     cdef Head* h
     cdef Share* sh
     cdef Seg sum_
+    cdef Parts parts
     cdef int32_t slot
     cdef int32_t row[EXTRAS]
     cdef int64_t limit
@@ -198,10 +217,11 @@ cdef int book_keep(Cluster* c) noexcept nogil:
             if line_of(c, &c.reqs[h.req], sh.node) < 0:
                 ok = 0
                 break
-            seg_window(b, line_of(c, &c.reqs[h.req], sh.node), h.at, h.until, &sum_)
+            seg_window_of(c, &c.reqs[h.req], line_of(c, &c.reqs[h.req], sh.node), sh.node,
+                          h.at, h.until, &sum_, &parts)
             if (not c.now.usable[sh.node] or sum_.cpus < sh.cpus or sum_.mem < sh.mem
                     or sh.mask & ~sum_.gpus
-                    or ((c.reqs[h.req].excl or c.reqs[h.req].own) and sum_.jobs)):
+                    or ((c.reqs[h.req].alone or c.reqs[h.req].own) and sum_.jobs)):
                 ok = 0
             if sh.more and b.more:
                 rows_least(b, line_of(c, &c.reqs[h.req], sh.node), h.at, h.until, row)
@@ -224,7 +244,6 @@ cdef inline int64_t rounded(Book* b, int64_t at) noexcept nogil:
 cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
     """Segments from what runs. Cost: nodes + shares x log(shares). 0, or -1 without memory."""
     cdef Book* b = &c.book
-    cdef State* s = &c.then
     cdef End* ends
     cdef End e
     cdef Share* sh
@@ -270,6 +289,12 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
     b.slot = lmax(b.step, (b.window + SLOTS - 1) // SLOTS)
     b.n_slots = <int>((b.window + b.slot - 1) // b.slot)
     b.more = c.extra != NULL
+    b.shares_on = c.now.took != NULL
+    if lots_home(c):
+        return -1
+    if b.home != NULL:
+        lots_then(c)
+        c.then_is = 0
     if grow(<void**>&b.segs, &b.segs_cap, <int64_t>c.n + c.pieces_live, sizeof(Seg)):
         return -1
     if b.more:
@@ -277,6 +302,11 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
                 sizeof(int32_t)):
             return -1
         memcpy(b.extra, c.now.extra, <size_t>c.n * EXTRAS * sizeof(int32_t))
+    if b.shares_on:
+        if grow(<void**>&b.took, &b.took_cap, (<int64_t>c.n + c.pieces_live) * MAX_GPUS,
+                sizeof(uint16_t)):
+            return -1
+        memcpy(b.took, c.now.took, <size_t>c.n * MAX_GPUS * sizeof(uint16_t))
     for i in range(c.n):
         b.head[i] = i
         b.clock += 1
@@ -291,6 +321,9 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
         g.jobs = c.now.jobs[i]
         g.planned = 0
         g.next = -1
+        g.frac = c.now.frac[i]
+        if b.home != NULL:
+            lot_open(c, i, g)
     b.n_segs = c.n
     if c.pieces_live == 0:
         return windows_open(c)
@@ -304,6 +337,8 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
             b.at[c.pieces[p].share.node] += 1
             if c.pieces[p].share.own:
                 b.segs[c.pieces[p].share.node].cpus -= OWNED
+                b.segs[c.pieces[p].share.node].top -= OWNED
+                b.segs[c.pieces[p].share.node].room -= OWNED
     for i in range(c.n):
         j = b.at[i]
         b.at[i] = m
@@ -314,10 +349,6 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
             ends[b.at[i]].at = rounded(b, end_of(&c.allocs[c.pieces[p].owner], now))
             ends[b.at[i]].piece = p
             b.at[i] += 1
-    if s.took != NULL:
-        c.then_is = 0
-        memcpy(s.took, c.now.took, <size_t>c.n * MAX_GPUS * sizeof(uint16_t))
-        memcpy(s.frac, c.now.frac, <size_t>c.n * sizeof(uint64_t))
     first = 0
     for i in range(c.n):
         # Few shares lie on a node.
@@ -337,12 +368,24 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
                 b.segs[k].at = ends[m].at
                 b.segs[last].next = k
                 last = k
-            b.segs[last].cpus += book_cpus(sh)
+            if c.pieces[ends[m].piece].slots == NULL:
+                b.segs[last].cpus += book_cpus(sh)
+                if b.home != NULL:
+                    seg_lot(c, &b.segs[last], sh, book_cpus(sh), 1)
+            else:
+                lot_close(c, &c.pieces[ends[m].piece], &b.segs[last])
+                if sh.own:
+                    b.segs[last].cpus += OWNED
+                    b.segs[last].top += OWNED
+                    b.segs[last].room += OWNED
             b.segs[last].mem += sh.mem
             if sh.more:
                 row_add(extra_row(b.extra, last), sh.extra, 1)
             b.segs[last].jobs -= working(sh)
-            if sh.milli == 0 or share_give(s, i, sh.mask, sh.milli):
+            if sh.milli:
+                seg_share(b, last, sh, -1)
+                b.segs[last].gpus &= c.all[i] & c.ok[i]
+            else:
                 b.segs[last].gpus |= sh.mask & c.all[i] & c.ok[i]
         first = b.at[i]
     free(ends)
@@ -352,12 +395,10 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
 cdef inline int seg_fit(Cluster* c, Req* r, int i, Seg* g, int64_t need_t, int64_t need_g,
                         Fit* f) noexcept nogil:
     cdef uint64_t mask = g.gpus
-    if (r.excl or r.own) and g.jobs:
+    if (r.alone or r.own) and g.jobs:
         return 0
     if r.gpu and (r.gtype >= 0 or r.rare != NULL):
         mask &= type_mask(c, r, i)
-    if r.milli:
-        mask = divisible(c, r, i, mask)
     if not fit_in(c, r, i, g.cpus, g.mem, mask, gs_pop(mask) if r.gpu else 0, f):
         return 0
     return f.t >= need_t and f.g >= need_g
@@ -373,6 +414,7 @@ cdef inline void seg_and(Seg* a, Seg* g) noexcept nogil:
         a.jobs = g.jobs
     if g.planned > a.planned:
         a.planned = g.planned
+    a.frac |= g.frac
 
 
 cdef void seg_window(Book* b, int i, int64_t at, int64_t until, Seg* o) noexcept nogil:
@@ -395,8 +437,9 @@ cdef int64_t node_start(Cluster* c, Req* r, int i, int64_t at, int64_t duration,
     cdef int line = line_of(c, r, i)
     cdef int32_t k, j
     cdef int64_t t
-    cdef Seg sum_
+    cdef Seg sum_, g
     cdef Fit f
+    cdef Parts parts
     if line < 0:
         return bound
     k = b.head[line]
@@ -408,7 +451,13 @@ cdef int64_t node_start(Cluster* c, Req* r, int i, int64_t at, int64_t duration,
             return bound
         sum_ = b.segs[k]
         j = k
+        if r.odd:
+            odd_seg(c, r, i, k, &sum_, 1)
+        if r.milli:
+            parts_first(b, k, &parts)
         while True:
+            if r.milli:
+                sum_.gpus = parts_pool(c, r, i, &parts)
             if not seg_fit(c, r, i, &sum_, need_t, need_g, &f):
                 break
             if r.more and b.more and not row_holds(extra_row(b.extra, j), r.extra):
@@ -416,7 +465,14 @@ cdef int64_t node_start(Cluster* c, Req* r, int i, int64_t at, int64_t duration,
             j = b.segs[j].next
             if j < 0 or b.segs[j].at >= until_of(c, r.resv, t, t + duration):
                 return t
-            seg_and(&sum_, &b.segs[j])
+            if r.odd:
+                g = b.segs[j]
+                odd_seg(c, r, i, j, &g, 0)
+                seg_and(&sum_, &g)
+            else:
+                seg_and(&sum_, &b.segs[j])
+            if r.milli:
+                parts_and(b, j, &parts)
         # A start in segment k always meets what it met here.
         k = b.segs[k].next
     return bound

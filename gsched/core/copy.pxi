@@ -220,6 +220,26 @@ cdef int queue_copy(Cluster* c) noexcept nogil:
     return bad
 
 
+cdef int lots_copy(Cluster* c) noexcept nogil:
+    """c, a shallow copy but for its pieces, gets lots of its own. 0, or -1 without memory."""
+    cdef int64_t n
+    cdef int k, bad = 0
+    if c.pieces == NULL:
+        c.pieces_used = 0
+    for k in range(c.pieces_used):
+        bad |= dup(<void**>&c.pieces[k].slots, SLOT_WORDS, SLOT_WORDS, sizeof(uint64_t))
+    bad |= dup(<void**>&c.lot_head, c.n, c.n, sizeof(int32_t))
+    bad |= dup(<void**>&c.lots, c.lots_cap, c.n_lots, sizeof(Lot))
+    if c.lots == NULL:
+        c.n_lots = 0
+    for k in range(c.n_lots):
+        n = c.lots[k].n
+        bad |= dup(<void**>&c.lots[k].held, n, n, sizeof(uint16_t))
+        bad |= dup(<void**>&c.lots[k].then, n, n, sizeof(uint16_t))
+        bad |= dup(<void**>&c.lots[k].dom, n, n, 1)
+    return bad
+
+
 cdef int nodes_copy(Cluster* c) noexcept nogil:
     cdef int64_t n = c.n
     cdef int bad = 0
@@ -239,6 +259,8 @@ cdef int nodes_copy(Cluster* c) noexcept nogil:
     bad |= dup(<void**>&c.ok, n, n, sizeof(uint64_t))
     bad |= dup(<void**>&c.used, n, n, sizeof(uint64_t))
     bad |= dup(<void**>&c.extra, n * EXTRAS, n * EXTRAS, sizeof(int32_t))
+    bad |= dup(<void**>&c.keep_cpus, n, n, sizeof(int32_t))
+    bad |= dup(<void**>&c.keep_mem, n, n, sizeof(int64_t))
     bad |= dup(<void**>&c.pieces_of, n * MAX_GPUS, n * MAX_GPUS, sizeof(uint16_t))
     bad |= dup(<void**>&c.parts, n * BIT_WORDS, n * BIT_WORDS, sizeof(uint64_t))
     bad |= dup(<void**>&c.feats, n * BIT_WORDS, n * BIT_WORDS, sizeof(uint64_t))
@@ -262,6 +284,7 @@ cdef int nodes_copy(Cluster* c) noexcept nogil:
     bad |= dup(<void**>&c.times, c.times_cap, 0, sizeof(int64_t))
     # Allocations.
     bad |= dup(<void**>&c.pieces, c.pieces_cap, c.pieces_used, sizeof(Piece))
+    bad |= lots_copy(c)
     bad |= dup(<void**>&c.allocs, c.allocs_cap, c.allocs_used, sizeof(Alloc))
     c.n_out = 0
     return bad

@@ -13,6 +13,7 @@ cdef enum:
     W_ISLAND_TOTAL
     W_NEAR_TOTAL
     W_GRES_TOTAL
+    W_CAP_TOTAL
     # not now
     W_STATE
     W_BUSY
@@ -22,6 +23,8 @@ cdef enum:
     W_ISLAND
     W_NEAR
     W_GRES
+    W_CAP
+    W_KEPT
     W_RESERVED
     W_WINDOW
     WHYS
@@ -114,7 +117,7 @@ cdef uint32_t lack_ever(Cluster* c, Req* r, Need* need, int i) noexcept nogil:
     """What node i lacks for good, but for being excluded: the same for all nodes of a kind, but for
     generic resources besides GPUs."""
     cdef Filter* fl = &c.filters[r.filter]
-    cdef int no_cpus, no_mem, no_type, no_gpus, no_island, no_more
+    cdef int no_cpus, no_mem, no_type, no_gpus, no_island, no_more, no_cap = 0
     if fl.partition >= 0 and not has_bit(c.parts + <size_t>i * BIT_WORDS, fl.partition):
         return 1 << W_PARTITION
     if not features_fit(c, fl, i):
@@ -124,8 +127,10 @@ cdef uint32_t lack_ever(Cluster* c, Req* r, Need* need, int i) noexcept nogil:
     lacks(c, r, need, i, c.cpus[i], c.mem[i], c.all[i],
           &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
     no_more = r.more and not row_holds(extra_row(c.extra, i), r.extra)
-    if no_cpus or no_mem or no_type or no_gpus or no_island or no_more:
-        return (no_cpus << W_CPUS_TOTAL | no_mem << W_MEMORY_TOTAL | no_type << W_GPU_TYPE
+    if r.caps and caps_left(r, extra_row(c.extra, i)) < cores_need(c, r, i, need.t, need.g) * c.threads[i]:
+        no_cap = 1
+    if no_cpus or no_mem or no_type or no_gpus or no_island or no_more or no_cap:
+        return (no_cap << W_CAP_TOTAL | no_cpus << W_CPUS_TOTAL | no_mem << W_MEMORY_TOTAL | no_type << W_GPU_TYPE
                 | no_gpus << W_GPUS_TOTAL | no_island << W_ISLAND_TOTAL
                 | no_more << W_GRES_TOTAL)
     if near_lacks(c, NULL, r, need, i, c.cpus[i], c.mem[i], c.all[i]):
@@ -137,25 +142,35 @@ cdef uint32_t lack_now(Cluster* c, State* s, Req* r, Need* need, int i,
                        int64_t end) noexcept nogil:
     """What node i lacks, where it lacks nothing for good."""
     cdef Fit f
-    cdef int64_t cpus, mem
+    cdef int64_t cpus = s.cpus[i], mem = s.mem[i]
     cdef uint64_t free_
+    cdef int no_cap = 0
     cdef int no_cpus, no_mem, no_type, no_gpus, no_island, no_more
     if not s.usable[i]:
         return 1 << W_STATE
-    lacks(c, r, need, i, s.cpus[i], s.mem[i], pool(c, s, r, i),
+    if r.lot and not s.told:
+        cpus += lot_joins(c, s, r, i)
+    lacks(c, r, need, i, cpus, mem, pool(c, s, r, i),
           &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
-    if (r.excl and s.jobs[i]) or not owner_fits(s, r, i):
+    if (r.alone and s.jobs[i]) or not owner_fits(s, r, i):
         return 1 << W_BUSY
     no_more = not extra_fits(s, r, i)
-    if no_cpus or no_mem or no_gpus or no_island or no_more:
-        return (no_cpus << W_CPUS | no_mem << W_MEMORY | no_gpus << W_GPUS
+    if r.caps:
+        no_cap = (caps_left(r, extra_row(s.extra, i))
+                  < cores_need(c, r, i, need.t, need.g) * c.threads[i])
+    if no_cpus or no_mem or no_gpus or no_island or no_more or no_cap:
+        return (no_cap << W_CAP | no_cpus << W_CPUS | no_mem << W_MEMORY | no_gpus << W_GPUS
                 | no_island << W_ISLAND | no_more << W_GRES)
     if near_lacks(c, s, r, need, i, s.cpus[i], s.mem[i], pool(c, s, r, i)):
         return 1 << W_NEAR
+    if r.odd and not s.told:
+        cpus = odd_cpus(c, s, r, i, &mem)
+        lacks(c, r, need, i, cpus, mem, pool(c, s, r, i),
+              &no_cpus, &no_mem, &no_type, &no_gpus, &no_island)
+        if no_cpus or no_mem:
+            return 1 << W_KEPT
     if c.w_on:
-        cpus = s.cpus[i]
         free_ = pool(c, s, r, i)
-        mem = s.mem[i]
         if not window_fit(c, s, r, i, &cpus, &free_, &mem):
             return 1 << W_WINDOW
         lacks(c, r, need, i, cpus, mem, free_,

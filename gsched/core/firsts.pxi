@@ -102,6 +102,16 @@ cdef void firsts_make(Cluster* c, Firsts* f, int filter, int64_t gpus, int64_t c
         firsts_down(f, p)
 
 
+cdef inline void firsts_need(Req* r, Need* need) noexcept nogil:
+    """Counts that a node has free before it could hold a part: shares and lots may join others."""
+    need_of(r, need)
+    if r.milli:
+        need.g = 0
+    if r.lot:
+        # Planned jobs of a lot take CPUs of others more than once: there may be less than none.
+        need.cpus = -MAX_COUNT
+
+
 cdef Firsts* base_of(Cluster* c, Req* r) noexcept nogil:
     """The heap that classes like r begin with; NULL: no place for another one."""
     cdef Book* b = &c.book
@@ -109,7 +119,7 @@ cdef Firsts* base_of(Cluster* c, Req* r) noexcept nogil:
     cdef Base* o
     cdef Need need
     cdef int k
-    need_of(r, &need)
+    firsts_need(r, &need)
     for k in range(b.n_bases):
         o = &b.bases[k]
         if o.filter == r.filter and o.gpus == need.g and o.cpus == need.cpus:
@@ -141,7 +151,7 @@ cdef int firsts_open(Cluster* c, Req* r) noexcept nogil:
             c.scored += firsts_bytes(c)
         o = base_of(c, r)
         if o == NULL:
-            need_of(r, &need)
+            firsts_need(r, &need)
             firsts_make(c, f, r.filter, need.g, need.cpus)
         else:
             f.known = o.known
@@ -168,10 +178,15 @@ cdef inline int firsts_true(Cluster* c, Req* r, int p, int64_t need_t, int64_t n
     cdef Firsts* f = &r.firsts
     cdef int32_t i = f.heap[p]
     cdef int64_t v
+    cdef int keeps
     if f.seen[i] == b.stamp[i]:
         return 1
     f.seen[i] = b.stamp[i]
+    # Nodes keep less once jobs with GPUs are planned on them: that is no lower bound.
+    keeps = r.keeps
+    r.keeps = 0
     v = node_start(c, r, i, f.at[i], 1, FOREVER, need_t, need_g)
+    r.keeps = keeps
     if v == f.at[i]:
         return 1
     f.at[i] = v

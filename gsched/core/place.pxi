@@ -94,8 +94,10 @@ cdef int fit_counts(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) no
     cdef uint64_t mask = 0
     cdef int gfree = 0, k, hit = 0
     cdef Con* con
-    if (r.excl and s.jobs[i]) or not owner_fits(s, r, i) or not extra_fits(s, r, i):
+    if (r.alone and s.jobs[i]) or not owner_fits(s, r, i) or not extra_fits(s, r, i):
         return 0
+    if r.odd:
+        cpus = odd_cpus(c, s, r, i, &mem)
     if r.gpu:
         mask = pool(c, s, r, i)
     if c.w_on and not window_fit(c, s, r, i, &cpus, &mask, &mem):
@@ -120,10 +122,12 @@ cdef int fit_counts(Cluster* c, State* s, Req* r, int i, int64_t end, Fit* o) no
                 return 0
             hit = 1
             mem = lmin(mem, con.mem)
+            if r.caps:
+                cpus = lmin(cpus, caps_left(r, con.extra))
             if not same_domain(con.domain, domain_of(c, r.resv)):
                 k = con.next
                 continue
-            cpus = lmin(cpus, con.cpus)
+            cpus = lmin(cpus, con.same if r.lot and r.lot == con.lot else con.cpus)
             if con.strict == 1 or (con.strict == 2 and (r.milli == 0 or con.room < r.milli)):
                 mask &= ~con.mask
             if con.strict == 2 and r.one_shared and con.kind == r.kind:
@@ -151,6 +155,7 @@ cdef int fit_planned(Cluster* c, Req* r, int i, int64_t end, int64_t cpus, int64
     """The same of so much (what windows leave) beside what the conservative plan keeps on node i
     until `end`."""
     cdef Seg sum_
+    cdef Parts parts
     cdef int64_t t = o.t, g = o.g
     cdef int32_t row[EXTRAS]
     if r.more and c.book.more:
@@ -158,13 +163,16 @@ cdef int fit_planned(Cluster* c, Req* r, int i, int64_t end, int64_t cpus, int64
         if not row_holds(row, r.extra):
             c.cut = 1
             return 0
-    seg_window(&c.book, line_of(c, r, i), c.book.now, end, &sum_)
+    seg_window_of(c, r, line_of(c, r, i), i, c.book.now, end, &sum_, &parts)
     if r.own:
         # Beside what runs it may be: that is its owner's.
         c.cut |= sum_.planned > 0
         return sum_.planned == 0
-    mask &= ~sum_.kept
-    if (r.excl and sum_.jobs) or not fit_in(
+    if r.milli:
+        mask &= sum_.gpus
+    else:
+        mask &= ~(sum_.kept | sum_.frac)
+    if (r.alone and sum_.jobs) or not fit_in(
         c, r, i, lmin(cpus, sum_.cpus), lmin(mem, sum_.mem), mask, gs_pop(mask) if r.gpu else 0, o
     ):
         c.cut = 1
@@ -202,7 +210,8 @@ cdef void share_out(Cluster* c, State* s, Req* r, int i, Fit* f, int64_t t, int6
     o.cut = 0
     o.milli = r.milli
     o.own = r.own
-    o.more = r.more
+    o.more = r.more | <int32_t>r.caps << 1
+    o.lot = r.lot
     if r.more:
         memcpy(o.extra, r.extra, sizeof(o.extra))
     if r.milli:
@@ -488,6 +497,8 @@ cdef int finish(Cluster* c, State* s, Req* r, int64_t end, int n) noexcept nogil
         share_out(c, s, r, j, &f, t, g, dealt(r, i), &c.out[i])
         if near_wanted(r) and not near_choose(c, s, r, j, &f, t, g, dealt(r, i), &c.out[i]):
             return 0
+        if r.caps:
+            caps_take(r, &c.out[i])
     c.n_out = n
     return 1
 
@@ -516,7 +527,10 @@ cdef int place(Cluster* c, State* s, Req* r, int64_t end) noexcept nogil:
     allows. First the nodes that walk() likes best; when these cannot hold all tasks or GPUs, the
     ones that can hold most.
     """
-    cdef int k, lower, upper, want, ok
+    cdef int k, lower, upper, want, ok, level = 1
+    cdef int top = lot_top(c, s, r.lot) if r.lot else 0
+    if r.keep and s == &c.now:
+        keep_refresh(c, r)
     c.cut = 0
     c.w_cut = 0
     c.n_out = 0
@@ -528,11 +542,18 @@ cdef int place(Cluster* c, State* s, Req* r, int64_t end) noexcept nogil:
         c.mark[r.must[k]] = 1
     want = bounds(c, r, &lower, &upper)
     ok = 0
-    if lower <= upper and lower <= c.n:
+    while lower <= upper and lower <= c.n:
+        if r.lot:
+            # Cores that nobody holds before those of others, and with few before many.
+            r.level = level
         if r.rare != NULL and r.rare.n_variants:
             ok = choose_variant(c, s, r, end, lower, upper, want)
         else:
             ok = choose(c, s, r, end, lower, upper, want)
+        if ok or level >= r.most or level > top:
+            break
+        level += 1
+    r.level = r.most
     for k in range(r.n_must):
         c.mark[r.must[k]] = 0
     return ok

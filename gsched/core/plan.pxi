@@ -4,9 +4,6 @@
 # into them exactly: whole nodes' worth of GPUs (the same ones throughout), CPUs and memory
 # together. The jobs behind them are laid into a skyline: GPUs and CPUs of a partition in all, by
 # slots of time; they get a time before which they will not start.
-#
-# A job that wants a share of a GPU gets no place: segments know whole GPUs only, so its place would
-# keep other shares out for nothing. It starts when its share is there, beside what is planned.
 
 
 cdef int64_t next_event(Cluster* c, Req* r, int64_t at) noexcept nogil:
@@ -39,12 +36,14 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
     cdef State* s = &c.then
     cdef uint64_t* early = c.book.early
     cdef Seg sum_
+    cdef Parts parts
     cdef Fit f
     cdef uint64_t x
     cdef int64_t t = 0, g = 0, t_in = 0, g_in = 0
     cdef int64_t until = until_of(c, r.resv, at, at + duration)
     cdef int w, i, k, n = 0, most = c.n
     c.then_is = 0
+    s.told = 1
     c.near_now = at == c.book.now
     if by_number(r):
         pass
@@ -57,10 +56,10 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
             return 0
         if line_of(c, r, i) < 0:
             return 0
-        seg_window(&c.book, line_of(c, r, i), at, until, &sum_)
+        seg_window_of(c, r, line_of(c, r, i), i, at, until, &sum_, &parts)
         if not seg_fit(c, r, i, &sum_, 0, 0, &f):
             return 0
-        plan_state(c, s, i, &sum_)
+        plan_state(c, s, r, i, &sum_, &parts)
         plan_rows(c, s, r, i, at, until)
         if not extra_fits(s, r, i):
             return 0
@@ -83,10 +82,10 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
                 continue
             if line_of(c, r, i) < 0:
                 continue
-            seg_window(&c.book, line_of(c, r, i), at, until, &sum_)
+            seg_window_of(c, r, line_of(c, r, i), i, at, until, &sum_, &parts)
             if not seg_fit(c, r, i, &sum_, need_t, need_g, &f):
                 continue
-            plan_state(c, s, i, &sum_)
+            plan_state(c, s, r, i, &sum_, &parts)
             plan_rows(c, s, r, i, at, until)
             if not extra_fits(s, r, i):
                 continue
@@ -141,11 +140,14 @@ cdef int plan_choose(Cluster* c, Req* r, int64_t at, int64_t duration, int lower
     return finish(c, s, r, 0, k + r.n_must)
 
 
-cdef inline void plan_state(Cluster* c, State* s, int i, Seg* g) noexcept nogil:
+cdef inline void plan_state(Cluster* c, State* s, Req* r, int i, Seg* g, Parts* p) noexcept nogil:
     s.cpus[i] = g.cpus
     s.mem[i] = g.mem
-    s.gpus[i] = g.gpus
-    s.frac[i] = 0
+    if r.milli:
+        parts_state(s, i, p)
+    else:
+        s.gpus[i] = g.gpus
+        s.frac[i] = 0
     s.jobs[i] = g.jobs
     s.owner[i] = 0
 
@@ -262,7 +264,7 @@ cdef int64_t plan_search(Cluster* c, Req* r, int64_t duration, int first) noexce
         need_t = r.ntasks
         need_g = r.gtotal
     # Room only shrinks during a pass: no job starts before a shorter one of its class did.
-    if r.plan_pass != c.pass_id or b.keep:
+    if r.plan_pass != c.pass_id or b.keep or r.keeps:
         r.plan_pass = c.pass_id
         memset(r.plan_at, 0, sizeof(r.plan_at))
         memset(r.plan_len, 0, sizeof(r.plan_len))
@@ -403,6 +405,11 @@ cdef int64_t sky_lay(Cluster* c, Req* r, int64_t duration) noexcept nogil:
     return b.now + j * b.slot
 
 
+cdef inline int unsure(Req* r) noexcept nogil:
+    """Whether a reservation knows only by number what its job will need: it may turn out otherwise."""
+    return near_wanted(r) or r.lot
+
+
 cdef int plan_job(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexcept nogil:
     """Find out when a job that does not start now will, and keep that for it. 2: now after all,
     with the answer in c.out; 1; 0: it got no time; -1 without memory."""
@@ -439,7 +446,7 @@ cdef int plan_job(Cluster* c, int32_t slot, int64_t now, int64_t duration) noexc
         return -1
     if c.q_old[slot] >= 0:
         h = &b.old[c.q_old[slot]]
-        if (at < 0 or at >= h.at) and not near_wanted(r):
+        if (at < 0 or at >= h.at) and not unsure(r):
             # What it was promised is still there.
             at = h.at
             c.n_out = h.n

@@ -221,7 +221,7 @@ cdef int walk_ranked(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, 
     cdef int64_t v, best = NO_FIT, t = lmax(need_t, r.tmin), g = want_g if r.gpu else 0
     cdef int w, i, n = 0, keep
     # A gang may be looked for by its smallest part or as a whole: kept is the answer for one node.
-    keep = s == &c.now and limit == 1 and scores_room(c, r)
+    keep = s == &c.now and limit == 1 and not r.lot and scores_room(c, r)
     for w in range(c.words):
         x = fl.bits[w]
         while x:

@@ -39,9 +39,9 @@ cdef void lend(Cluster* c, int32_t a, int back, int lent) noexcept nogil:
     cdef int32_t resv = c.allocs[a].resv
     while p >= 0:
         if back:
-            hold(c, &c.pieces[p].share, resv, lent)
+            hold(c, &c.pieces[p], resv, lent)
         else:
-            let_go(c, &c.pieces[p].share, resv, lent)
+            let_go(c, &c.pieces[p], resv, lent)
         index_move(c, &c.now, c.pieces[p].share.node)
         p = c.pieces[p].next
 

@@ -179,19 +179,32 @@ cdef int possible(Cluster* c, Req* r) noexcept nogil:
     if r.possible_version != c.avail_version:
         c.w_on = W_PLACES if c.n_resvs else W_OFF
         empty_state(c, 0)
+        r.keeps = r.keep
         r.possible = place(c, &c.then, r, 0)
+        if r.keeps and not r.possible:
+            # It would wait for ever beside what is kept for idle GPUs.
+            r.keeps = 0
+            r.possible = place(c, &c.then, r, 0)
         r.possible_version = c.avail_version
         c.w_on = on
     return r.possible
 
 
+cdef void keep_refresh(Cluster* c, Req* r) noexcept nogil:
+    """r.keeps is as what can be used now says. The scratch state must not be in use."""
+    possible(c, r)
+
+
 cdef int ever(Cluster* c, Req* r) noexcept nogil:
     """Whether r fits into the cluster as configured. Cost: nodes, once per change."""
-    cdef int on = c.w_on
+    cdef int on = c.w_on, keeps
     if r.ever_version != c.version:
         c.w_on = W_PLACES if c.n_resvs else W_OFF
         empty_state(c, 1)
+        keeps = r.keeps
+        r.keeps = 0
         r.ever = place(c, &c.then, r, 0)
+        r.keeps = keeps
         r.ever_version = c.version
         c.w_on = on
     return r.ever
@@ -241,7 +254,7 @@ cdef int start(Cluster* c, int32_t slot, int64_t end) noexcept nogil:
     cdef Sky* s
     cdef int k
     cdef int32_t resv = c.reqs[c.q_req[slot]].resv
-    if take(c, c.q_key[slot], c.out, c.n_out, end, resv):
+    if take(c, c.q_key[slot], c.out, c.n_out, end, resv, NULL):
         return -1
     if c.q_group[slot] >= 0:
         c.group_left[c.q_group[slot]] -= 1
@@ -251,6 +264,8 @@ cdef int start(Cluster* c, int32_t slot, int64_t end) noexcept nogil:
         limit_take(c, c.q_chain[slot], c.q_limit[slot], c.out, c.n_out, 1)
     c.started[c.n_started] = c.q_key[slot]
     c.n_started += 1
+    if c.n_out and c.out[0].mask:
+        c.gpus_went += 1
     if b.on and not confined(c, resv):
         s = &b.sky[c.filters[c.reqs[c.q_req[slot]].filter].partition + 1]
         for k in range(c.n_out if s.made else 0):
@@ -259,6 +274,11 @@ cdef int start(Cluster* c, int32_t slot, int64_t end) noexcept nogil:
     judge(c, slot, V_STARTED)
     queue_drop(c, slot)
     return 0
+
+
+cdef inline int idler(Cluster* c, Req* r) noexcept nogil:
+    """Whether nodes may keep less from r than when it was refused: fewer of their GPUs are idle."""
+    return r.keeps and r.refused_went != c.gpus_went
 
 
 cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test) noexcept nogil:
@@ -271,6 +291,7 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
     keep_plan(c)
     clear_plan(c)
     c.n_started = 0
+    c.gpus_went = 0
     c.n_changed = 0
     c.tested = 0
     c.placed = 0
@@ -356,7 +377,8 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
                 return -1
         # What is free only shrinks during a pass: a refusal holds for the whole class, for this
         # duration and longer if it was for a reservation, for any otherwise.
-        if r.pass_id != c.pass_id or end - now < r.refused_from or c.book.keep:
+        if (r.pass_id != c.pass_id or end - now < r.refused_from or c.book.keep
+                or idler(c, r)):
             c.placed += 1
             if place(c, &c.now, r, end):
                 if limit_over(c, slot, end):
@@ -370,6 +392,7 @@ cdef int run_pass(Cluster* c, int64_t now, int64_t max_starts, int64_t max_test)
                 return -1
             r.pass_id = c.pass_id
             r.refused_at = c.n_started
+            r.refused_went = c.gpus_went
             r.refused_len = end - now
             cut = c.w_cut
             # The plan is the cause only if the job would start without it.

@@ -58,9 +58,6 @@ cdef int may_reserve(Cluster* c, int32_t slot) noexcept nogil:
     cdef Book* b = &c.book
     cdef int32_t user = c.q_user[slot]
     cdef int64_t priority = c.q_priority[slot]
-    if c.reqs[c.q_req[slot]].milli:
-        # Segments know whole GPUs only: a place of a share would keep other shares out for nothing.
-        return 0
     if b.tier_bits:
         priority &= ((<int64_t>1) << b.tier_bits) - 1
     if priority < b.min_priority:
@@ -193,7 +190,7 @@ cdef int quick_job(Cluster* c, int32_t slot, int64_t now, int64_t duration,
     cdef int64_t limit = c.q_limit[slot]
     cdef int64_t end = until_of(c, r.resv, now, now + limit if limit else FOREVER)
     cdef Head* h
-    cdef int known = r.pass_id == c.pass_id, fits = 0, by_plan = 0, v
+    cdef int known = r.pass_id == c.pass_id and not idler(c, r), fits = 0, by_plan = 0, v
     c.w_at = now
     c.w_until = end if end < FOREVER else now + duration
     if c.w_on and r.refused_len != end - now:
@@ -217,7 +214,7 @@ cdef int quick_job(Cluster* c, int32_t slot, int64_t now, int64_t duration,
         fits = place(c, &c.now, r, end)
         if not fits and not c.now.failed:
             by_plan = c.cut and place(c, &c.now, r, 0)
-        if not fits and old >= 0 and b.old[old].at == now and not near_wanted(r):
+        if not fits and old >= 0 and b.old[old].at == now and not unsure(r):
             # Its time has come: what was kept for it is there.
             h = &b.old[old]
             c.n_out = h.n
@@ -243,6 +240,7 @@ cdef int quick_job(Cluster* c, int32_t slot, int64_t now, int64_t duration,
         if not by_plan or old < 0:
             r.pass_id = c.pass_id
             r.refused_at = c.n_started
+            r.refused_went = c.gpus_went
             r.refused_by_plan = by_plan
             r.refused_from = end - now if by_plan else 0
             r.refused_freed = b.freed

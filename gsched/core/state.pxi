@@ -237,6 +237,7 @@ cdef void empty_state(Cluster* c, int all_up) noexcept nogil:
     """`then` becomes the cluster without jobs: as configured (all_up), or what is usable of it."""
     cdef State* s = &c.then
     cdef int i
+    s.told = 0
     if all_up and c.then_is == c.version:
         return
     for i in range(c.n):
@@ -249,6 +250,7 @@ cdef void empty_state(Cluster* c, int all_up) noexcept nogil:
         s.usable[i] = 1 if all_up else c.now.usable[i]
     if s.took != NULL:
         memset(s.took, 0, <size_t>c.n * MAX_GPUS * sizeof(uint16_t))
+    lots_clear(c)
     if s.extra != NULL:
         memcpy(s.extra, c.extra, <size_t>c.n * EXTRAS * sizeof(int32_t))
     index_build(c, s)
@@ -273,6 +275,7 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
             free(c.reqs[i].seen)
             firsts_free(&c.reqs[i].firsts)
     windows_free(c)
+    lots_free(c)
     book_free(&c.book)
     free(c.q_at)
     free(c.q_user)
@@ -289,7 +292,7 @@ cdef void cluster_free(Cluster* c) noexcept nogil:
     map_free(&c.q_by_key)
     free(c.kind); free(c.cls); free(c.layout); free(c.cpus); free(c.threads); free(c.mem); free(c.weight)
     free(c.sockets); free(c.per_socket); free(c.dmap); free(c.maps); free(c.dom_used)
-    free(c.pieces_of); free(c.extra); free(c.all); free(c.ok); free(c.used); free(c.parts); free(c.feats)
+    free(c.pieces_of); free(c.extra); free(c.keep_cpus); free(c.keep_mem); free(c.all); free(c.ok); free(c.used); free(c.parts); free(c.feats)
     free(c.rank); free(c.node_of); free(c.links); free(c.layouts); free(c.mixed)
     free(c.pieces); free(c.allocs); free(c.filters); free(c.reqs); free(c.out)
     free(c.cand); free(c.cand_t); free(c.cand_g); free(c.mark)

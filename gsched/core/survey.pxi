@@ -41,6 +41,7 @@ cdef void state_at(Cluster* c, Req* r, int64_t now, int64_t at, int64_t duration
     """`then` becomes what is free at `at`, or throughout `duration` from then on beside the
     reservations where `planned`. Cost: nodes + allocated shares."""
     cdef Seg sum_
+    cdef Parts parts
     cdef Over over
     cdef int64_t until = until_of(c, r.resv, at, at + duration)
     cdef int i, line
@@ -55,10 +56,11 @@ cdef void state_at(Cluster* c, Req* r, int64_t now, int64_t at, int64_t duration
         if line < 0:
             c.then.usable[i] = 0
             continue
-        seg_window(&c.book, line, at, until, &sum_)
-        plan_state(c, &c.then, i, &sum_)
+        seg_window_of(c, r, line, i, at, until, &sum_, &parts)
+        plan_state(c, &c.then, r, i, &sum_, &parts)
         plan_rows(c, &c.then, r, i, at, until)
     # What windows leave is in the lines of time already.
+    c.then.told = 1
     c.w_on = W_OFF
     index_build(c, &c.then)
 

@@ -4,8 +4,9 @@
 # the node that Slurm's weights prefer. Arrays are by node number.
 
 cdef enum:
-    EXTRAS = 8             # kinds of counted resources
+    EXTRAS = 12            # kinds of counted resources
     NOBODY = -1
+    SLOT_WORDS = 16        # of a bitmap of the cores of a node that jobs share
 
 cdef struct State:
     int32_t* cpus            # free CPUs; negative after a node shrank under its jobs
@@ -24,7 +25,18 @@ cdef struct State:
     int32_t* count           # nodes in each bucket
     uint64_t filled[GRID]    # per nfree: bit (nisland - 1, or 0) set where the bucket has nodes
     int32_t* room            # [k][unit of the topology] usable nodes with k or more free GPUs
+    int told                 # CPUs and memory are those that the request in hand may have
     int failed               # an allocation of memory failed
+
+# Cores of a node that jobs of one partition hold together, see lots.pxi.
+cdef struct Lot:
+    int32_t node
+    int32_t lot
+    int32_t next             # another one of the node; -1 none
+    int32_t n                # places in the arrays
+    uint16_t* held           # jobs on each core
+    uint16_t* then           # in the scratch state
+    uint8_t* dom             # domain of each core in use
 
 # One share of an allocation (a node's part) or of an answer.
 cdef struct Share:
@@ -38,6 +50,7 @@ cdef struct Share:
     int32_t own              # > 0: nobody but this owner has jobs on the node meanwhile
     int32_t cut              # the cores are chosen
     int32_t more             # it takes counted resources
+    int32_t lot              # > 0: its cores are shared with other jobs of this lot, see lots.pxi
     int32_t extra[EXTRAS]    # how many of each kind
     int16_t cores[MAX_DOMS]  # by domain, where its node has several
 
@@ -45,6 +58,7 @@ cdef struct Piece:
     Share share
     int32_t next             # the next share of the same allocation; -1 the last
     int32_t owner            # allocation; -1: this place is free
+    uint64_t* slots          # its cores in its lot, SLOT_WORDS words; NULL: it has them for itself
 
 cdef struct Alloc:
     int64_t key
@@ -105,6 +119,14 @@ cdef struct Req:
     int gtotal
     int gtype                # -1 any
     int excl
+    int alone                # nobody else may be there: excl, but for cores that are shared anyway
+    int lot                  # > 0: cores may be held with other jobs of this lot
+    int most                 # up to so many jobs on a core
+    int level                # scratch: cores that fewer jobs than this hold may be joined
+    uint32_t caps            # kinds of counted resources of which it takes as many as CPUs
+    int keep                 # it leaves alone what nodes keep for their idle GPUs, where it can
+    int keeps                # it does so: the empty cluster would hold it beside all of that
+    int odd                  # any of lot, caps and keep
     int more                 # it wants counted resources of each node
     int32_t extra[EXTRAS]    # how many of each kind
     int own                  # > 0: on nodes without jobs of anybody but this owner
@@ -136,6 +158,7 @@ cdef struct Req:
     int64_t refused_len      # how long the job was for which the last two were found
     int32_t refused_at       # number of starts when that was found
     int64_t refused_freed    # book.freed when that was found
+    int64_t refused_went     # gpus_went when that was found
     # answers that hold until nodes change
     int64_t possible_version
     int possible
@@ -167,6 +190,8 @@ cdef struct Con:
     int32_t room             # strict 2: the parts of that GPU that are left at that time
     int32_t kind             # and their kind
     int32_t domain           # whose jobs draw on the same resources, see windows.pxi
+    int32_t lot              # of the planned job
+    int32_t same             # CPUs left for jobs of that lot
     int32_t extra[EXTRAS]    # counted resources that are left at that time
     uint64_t mask
     uint64_t free            # GPUs wholly free at that time, but for shares started or kept since
@@ -235,6 +260,9 @@ cdef struct Seg:
     int32_t jobs
     int32_t planned          # those of them that do not run yet
     int32_t next             # -1: the last one
+    uint64_t frac            # GPUs of which shares are taken
+    int32_t top              # CPUs for one more job of the node's lot, and the room of all of them
+    int32_t room             #     together, in CPUs x jobs
 
 # GPUs and CPUs of a partition over time.
 cdef struct Sky:
@@ -265,6 +293,10 @@ cdef struct Book:
     int more                 # there are counted resources
     int32_t* extra           # [segment * EXTRAS + kind] of them free
     int64_t extra_cap
+    int shares_on            # there are shares of GPUs
+    uint16_t* took           # [segment * MAX_GPUS + GPU] parts taken
+    int64_t took_cap
+    int32_t* home            # per node: the lot whose room its line knows; NULL: there are no lots
     int64_t lines            # nodes, and behind them windows
     int32_t* head            # per node, and per window for those that run in it
     int64_t* stamp           # likewise: changes with its segments
@@ -350,6 +382,13 @@ cdef struct Cluster:
     int32_t* extra           # [node * EXTRAS + kind] counted resources; NULL: there are none
     uint16_t* pieces_of      # [node * MAX_GPUS + GPU] parts of a GPU, and their kind << KIND_AT; NULL:
                              # thousandths everywhere
+    int32_t* keep_cpus       # what non-GPU requests leave on a node for each idle GPU; NULL: nothing
+    int64_t* keep_mem
+    Lot* lots
+    int64_t lots_cap
+    int n_lots
+    int32_t* lot_head        # per node; -1 none; NULL while there are no lots
+    int32_t lot_most[MAX_BITS + 1]   # jobs on a core, of each lot that was asked for
     int shrunk               # jobs may hold more parts of a GPU than it has by now
     uint64_t* parts          # n x BIT_WORDS
     uint64_t* feats
@@ -484,6 +523,7 @@ cdef struct Cluster:
     int64_t* started         # keys started by the pass
     int64_t started_cap
     int32_t n_started
+    int64_t gpus_went        # jobs with GPUs that started in the pass
     int32_t* changed         # slots whose verdict changed
     int64_t changed_cap
     int32_t n_changed

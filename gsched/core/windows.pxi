@@ -276,12 +276,12 @@ cdef int book_take(Cluster* c, Share* sh, int32_t resv, int64_t at, int64_t unti
     cdef Book* b = &c.book
     cdef int32_t w
     if no_window(c, sh.node):
-        return line_take(b, sh.node, sh, book_cpus(sh), at, until, planned)
-    if line_take(b, sh.node, sh, 0 if confined(c, resv) else book_cpus(sh), at, until, planned):
+        return line_take(c, sh.node, sh, book_cpus(sh), at, until, planned)
+    if line_take(c, sh.node, sh, 0 if confined(c, resv) else book_cpus(sh), at, until, planned):
         return -1
     w = c.win_head[sh.node]
     while w >= 0:
-        if line_take(b, c.n + w, sh, line_cpus(c, w, sh, resv), at, until, planned):
+        if line_take(c, c.n + w, sh, line_cpus(c, w, sh, resv), at, until, planned):
             return -1
         w = c.windows[w].next
     return 0
@@ -296,9 +296,9 @@ cdef void book_give(Cluster* c, Share* sh, int32_t resv, int64_t at, int64_t unt
     """Put a planned share back."""
     cdef Book* b = &c.book
     cdef int32_t w = -1 if no_window(c, sh.node) else c.win_head[sh.node]
-    line_give(b, sh.node, sh, 0 if w >= 0 and confined(c, resv) else book_cpus(sh), at, until)
+    line_give(c, sh.node, sh, 0 if w >= 0 and confined(c, resv) else book_cpus(sh), at, until)
     while w >= 0:
-        line_give(b, c.n + w, sh, line_cpus(c, w, sh, resv), at, until)
+        line_give(c, c.n + w, sh, line_cpus(c, w, sh, resv), at, until)
         w = c.windows[w].next
 
 
@@ -384,10 +384,12 @@ cdef void windows_lay(Cluster* c, int i) noexcept nogil:
                 if resv_until(&c.resvs[x.resv], all_.at) < 0:
                     g.cpus = 0
                     g.gpus = 0
+                    g.frac = 0
                     x.seg = g.next
                     continue
                 if not x.whole:
                     g.gpus &= x.mask
+                    g.frac &= x.mask
                     g.jobs += 1
             o = c.win_head[i]
             while o >= 0:
@@ -412,9 +414,11 @@ cdef inline void seg_without(Cluster* c, Seg* g, Window* y, int64_t at) noexcept
     if y.whole:
         g.cpus = imin(g.cpus, 0)
         g.gpus = 0
+        g.frac = 0
         return
     if y.then > 0:
         g.cpus -= y.then
     g.mem -= y.mem
     g.gpus &= ~y.mask
+    g.frac &= ~y.mask
     g.jobs += 1

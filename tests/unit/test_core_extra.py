@@ -65,7 +65,7 @@ def test_what_is_not_there_cannot_be_taken() -> None:
     core.allocate(1, [(0, 1, 0, 0)], extra=[(NIC, 2)], adopt=True)
     core.check()
     with pytest.raises(ValueError, match="kind"):
-        core.request(extra=[(8, 1)])
+        core.request(extra=[(12, 1)])
     with pytest.raises(ValueError, match="count"):
         core.request(extra=[(0, -1)])
 
