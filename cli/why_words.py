@@ -451,6 +451,10 @@ def lack_text(place: Place, lack: Lack) -> str:
         "busy": f"{have} {_BUSY.get(place.alone, _BUSY['node'])}",
         "reservation": f"{are} kept for reservations of others",
         "layout": f"{have} other sockets, cores or threads",
+        "cap": f"{have} too few{free} CPUs that such jobs may use (MaxCPUsPerNode, "
+        "MaxCPUsPerSocket or RestrictedCoresPerGPU)",
+        "kept": f"{have} too little free beside what is kept for idle GPUs (gpu_keep_cpus, "
+        "gpu_keep_mem)",
         "near": f"{have} too few{free} cores near the GPUs, or by socket",
     }.get(lack.what, f"cannot meet the demand {lack.what!r}")
 

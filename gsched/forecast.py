@@ -86,8 +86,7 @@ def place_all(
                 key,
                 shares,
                 gpu_milli=found.gpu_milli,
-                owner=core.request_owner(req),
-                extra=core.request_extra(req),
+                **core.request_terms(req),
             )
             places.append((number, found))
         return places

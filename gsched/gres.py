@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 GPU = "gpu"
 #: kinds of resources that are only counted, of all nodes together
 MOST_COUNTED = 7
+#: bounds on the CPUs of a node that some jobs hold together are kinds of counted resources as well
+FIRST_CAP, MOST_CAPS = 8, 4
 #: no machine or cluster of this century holds more
 MAX_GPUS = 1 << 20
 #: nor so many of what is counted

@@ -99,6 +99,8 @@ class Together:
         self._nodes: list[dict[str, Any]] = [{} for _ in range(n_nodes)]
         self._classes: dict[int, tuple[list[list[int]], list[int]]] = {}
         self._version = 0
+        #: partition's bit -> jobs on a core, where they may be several
+        self.sharing: dict[int, int] = {}
         #: where the nodes are
         self.network = Network()
         #: cores with the same nodes and no jobs: (version, core); all nodes up, as they are
@@ -338,6 +340,8 @@ class Together:
         for number, (links, numa) in sorted(self._classes.items()):
             found = core.define_class(links, numa)
             assert found == number, f"link class {number} came out as {found}"
+        for partition, jobs in self.sharing.items():
+            core.set_sharing(partition, jobs)
         for node, description in enumerate(self._nodes):
             core.set_node(node, usable=usable(node), **description)
         if self.network:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from gsched import _core
 from gsched.cluster import shapes
+from gsched.cluster.lots import Lots, jobs_on_a_core, shares
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.windows import GUARD, Windows
 from gsched.cpuset import pick_cpus
@@ -38,6 +39,9 @@ class Allocations:
         self._kept: dict[int, dict[str, int]] = {}
         #: and the nodes on which something of their own is others'
         self._missing: dict[int, set[str]] = {}
+        self._lots = Lots()
+        #: of jobs that share their cores: node -> the partition's number in the core
+        self._lot: dict[int, dict[str, int]] = {}
 
     def restore(self, job: Job) -> None:
         """Takes over what a loaded job holds, as it is recorded; of one that stands still its
@@ -51,6 +55,17 @@ class Allocations:
             self._kept[job.id] = {part.node: 0 for part in open_parts}
             self._missing[job.id] = {part.node for part in open_parts}
             rows = [(i, 0, mem, 0, tasks, ()) for i, _, mem, _, tasks, _ in rows]
+        lot, numbers = -1, list[int]()
+        part_of = self._nodes.config.partitions.get(job.partition)
+        alone = bool(job.paused or job.reservation or job.pool)
+        if part_of is not None and not alone and shares(job.spec.shape, part_of):
+            lot = self._nodes.partition_bit[job.partition]
+            for part in open_parts:
+                i = self._nodes.index[part.node]
+                threads = self._nodes.config.nodes[part.node].threads_per_core
+                numbers.append(self._lots.restore(i, lot, part.cpu_ids, threads))
+        if lot >= 0:
+            self._lot[job.id] = {part.node: lot for part in open_parts}
         self._core.allocate(
             key,
             rows,
@@ -60,11 +75,23 @@ class Allocations:
             reservation=self._windows.number(job.reservation or (job.pool and GUARD + job.pool)),
             owner=max(self._owner(job), -1),
             extra=self._nodes.counted.of_shape(job.spec.shape),
+            lot=lot,
+            slots=numbers,
+            caps=self._caps(job),
         )
         self._key[job.id] = key
         for part in () if job.paused else open_parts:
             self._nodes.free_cpus[self._nodes.index[part.node]] &= ~part.cpu_ids
+        for i in {row[0] for row in rows} if lot >= 0 else ():
+            conf = self._nodes.config.nodes[self._nodes.names[i]]
+            if self._nodes.domains[i].sizes:
+                free = self._nodes.free_cpus[i]
+                self._core.set_cores(i, self._nodes.domains[i].used(free, conf.threads_per_core))
         self._licenses.take(job.id, job.licenses_alloc, job.reservation)
+
+    def _caps(self, job: Job) -> tuple[int, ...]:
+        """The bounds on CPUs of a node that a job counts against."""
+        return self._nodes.caps.of_request(job.partition, any(part.gpus for part in job.alloc))
 
     def _row(self, part: NodeAlloc) -> tuple[int, int, int, int, int, tuple[int, ...]]:
         """A share as the core takes it over."""
@@ -83,12 +110,24 @@ class Allocations:
         shapes.batch_first(job.spec.batch_features, alloc, self._nodes.config)
         key = self._key.get(job.id)
         known = dict(self._core.allocation_cores(key)) if key is not None else {}
+        lot, numbers = self._core.allocation_lot(key) if key is not None else (-1, ())
+        in_lot = {}
+        if key is not None and lot >= 0:
+            rows = self._core.allocation(key)
+            in_lot = {row[0]: cores for row, cores in zip(rows, numbers, strict=True)}
+            self._lot[job.id] = {part.node: lot for part in alloc}
         index, confs = self._nodes.index, self._nodes.config.nodes
         free_cpus, domains = self._nodes.free_cpus, self._nodes.domains
         for part in alloc:
             i = index[part.node]
             conf = confs[part.node]
             free, chosen = free_cpus[i], 0
+            if i in in_lot:
+                part.cpu_ids, new = self._lots.join(
+                    i, lot, in_lot[i], conf.threads_per_core, self._picker(part, known.get(i))
+                )
+                free_cpus[i] = free & ~new
+                continue
             if i in known:
                 # How many of each domain the core has decided.
                 chosen = domains[i].pick(free, known[i], conf.threads_per_core)
@@ -107,6 +146,31 @@ class Allocations:
             part.cpu_ids = chosen
             free_cpus[i] = free & ~chosen
 
+    def _picker(
+        self, part: NodeAlloc, counts: tuple[int, ...] | None
+    ) -> Callable[[int], list[int]]:
+        """How free cores of a node are chosen, as CPU ids each: so many of each domain."""
+        nodes = self._nodes
+        i = nodes.index[part.node]
+        conf = nodes.config.nodes[part.node]
+        threads = conf.threads_per_core
+
+        def cores(chosen: int) -> list[int]:
+            whole = (1 << threads) - 1
+            return [whole << n for n in range(0, conf.cpus, threads) if chosen >> n & 1]
+
+        def pick(count: int) -> list[int]:
+            free = nodes.free_cpus[i]
+            if counts is not None and sum(counts) == count:
+                chosen = nodes.domains[i].pick(free, counts, threads)
+                found = [one for mask in nodes.domains[i].masks for one in cores(chosen & mask)]
+                if len(found) == count:
+                    return found
+            near = nodes.gpu_cores(part)
+            return cores(pick_cpus(free, count * threads, conf.cpus, conf.sockets, threads, near))
+
+        return pick
+
     def release_node(self, job_id: int, part: NodeAlloc) -> None:
         """One node of an allocation is free again."""
         key = self._key.get(job_id)
@@ -115,7 +179,9 @@ class Allocations:
         i = self._nodes.index[part.node]
         self._core.release_node(key, i)
         kept = self._kept.get(job_id)
-        self._nodes.free_cpus[i] |= part.cpu_ids if kept is None else kept.pop(part.node, 0)
+        lot = self._lot.get(job_id, {}).pop(part.node, -1)
+        mine = part.cpu_ids if kept is None else kept.pop(part.node, 0)
+        self._nodes.free_cpus[i] |= mine if lot < 0 else self._lots.leave(i, lot, mine)
         if not self._core.allocation(key):
             del self._key[job_id]
 
@@ -136,16 +202,13 @@ class Allocations:
             (node, cpus, mem, gpus, tasks, cores.get(node, ()))
             for node, cpus, tasks, mem, gpus in held
         ]
-        milli, owner = self._core.allocation_milli(key), self._core.allocation_owner(key)
-        extra = self._core.allocation_extra(key)
+        terms = self._core.allocation_terms(key)
         self._core.release(key)
         self._core.allocate(
             *(key, rows, end),
             adopt=True,
-            gpu_milli=milli,
             reservation=reservation,
-            owner=owner,
-            extra=extra,
+            **terms,
         )
 
     def give_back(self, key: int) -> None:
@@ -157,6 +220,7 @@ class Allocations:
         self._licenses.give(job_id)
         self._kept.pop(job_id, None)
         self._missing.pop(job_id, None)
+        self._lot.pop(job_id, None)
         key = self._key.pop(job_id, None)
         if key is not None and self._core.allocation(key):
             self._core.release(key)
@@ -169,7 +233,12 @@ class Allocations:
         kept = self._kept.setdefault(job.id, {})
         i = self._nodes.index[part.node]
         self._core.reshape(self._key[job.id], (i, 0, part.mem_mb, 0))
-        self._nodes.free_cpus[i] |= kept.get(part.node, part.cpu_ids)
+        mine = kept.get(part.node, part.cpu_ids)
+        lot = self._lot.get(job.id, {}).pop(part.node, -1)
+        if lot >= 0:
+            # What it gets back it has for itself.
+            mine = self._lots.leave(i, lot, mine)
+        self._nodes.free_cpus[i] |= mine
         kept[part.node] = 0
         self._missing.setdefault(job.id, set()).add(part.node)
 
@@ -227,6 +296,16 @@ class Allocations:
         key = self._key.get(job_id)
         if key is not None:
             self._core.set_end(key, max(now, 1))
+
+    def mates(self, job_id: int) -> tuple[int, int] | None:
+        """Whose cores a job shares (the partition's number), and how many jobs may hold one; None:
+        it has its cores for itself."""
+        key = self._key.get(job_id)
+        lot = -1 if key is None else self._core.allocation_lot(key)[0]
+        if lot < 0:
+            return None
+        part = list(self._nodes.config.partitions.values())[lot]
+        return lot, jobs_on_a_core(part)
 
     def parts_held(self, job_id: int) -> int:
         """Parts of one GPU that a job holds on each of its nodes; 0 none, or whole GPUs."""

@@ -108,6 +108,7 @@ class Cluster:
         self.goes_on = self._allocations.goes_on
         self.give_back = self._allocations.give_back
         self.parts_held = self._allocations.parts_held
+        self.mates = self._allocations.mates
         self.gpu_bits = self._nodes.gpu_bits
         self.best_gpus = self._nodes.best_gpus
 
@@ -402,10 +403,8 @@ class Cluster:
                 key,
                 shares,
                 adopt=True,
-                gpu_milli=self._core.allocation_milli(key),
                 reservation=self._windows.number(within),
-                owner=self._core.allocation_owner(key),
-                extra=self._core.allocation_extra(key),
+                **self._core.allocation_terms(key),
             )
             running.append((key, end))
         wanted = [

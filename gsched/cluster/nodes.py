@@ -7,8 +7,10 @@ from typing import Any
 
 from gsched import _core, gpushare
 from gsched.bits import bits, symmetric
+from gsched.cluster.caps import Caps
 from gsched.cluster.counted import Counted
 from gsched.cluster.domains import Domains, domains_of
+from gsched.cluster.lots import jobs_on_a_core
 from gsched.config import Config, NodeConfig
 from gsched.cpuset import specialized
 from gsched.model import Gpu, Node, NodeAlloc
@@ -27,6 +29,17 @@ def usable_cpus(conf: NodeConfig) -> int:
 def usable_memory(conf: NodeConfig) -> int:
     """Memory that jobs may have, in MB: what is beside MemSpecLimit."""
     return max(0, conf.real_memory - conf.mem_spec_limit)
+
+
+def keep_of(config: Config) -> tuple[int, int]:
+    """(CPUs, MB) that jobs without GPUs leave alone for each idle GPU: gpu_keep_cpus and
+    gpu_keep_mem of SchedulerParameters."""
+    found = {"gpu_keep_cpus": 0, "gpu_keep_mem": 0}
+    for word in config.scheduler_parameters.split(","):
+        name, _, text = word.strip().partition("=")
+        if name.lower() in found and text.isascii() and text.isdigit():
+            found[name.lower()] = min(int(text), 1 << 30)
+    return found["gpu_keep_cpus"], found["gpu_keep_mem"]
 
 
 class Nodes:
@@ -59,6 +72,12 @@ class Nodes:
         #: links and NUMA domains as nodes report them -> the same as the core has them: a large
         #: cluster has few kinds of nodes
         self.counted = Counted(config)
+        self.caps = Caps(config)
+        for name, part in config.partitions.items():
+            if jobs_on_a_core(part) > 1:
+                core.set_sharing(self.partition_bit[name], jobs_on_a_core(part))
+                together.sharing[self.partition_bit[name]] = jobs_on_a_core(part)
+        self._keep = keep_of(config)
         self.domains: list[Domains] = [Domains()] * len(self.names)
         self._domains: dict[object, Domains] = {}
         self._wirings: dict[object, tuple[int, list[list[int]], list[int]]] = {}
@@ -123,7 +142,8 @@ class Nodes:
             "domains": domains.sizes,
             "near": domains.near,
             "gpu_parts": self._parts(node),
-            "extra": self.counted.of_node(conf),
+            "extra": (*self.counted.of_node(conf), *self.caps.of_node(conf)),
+            **self._kept(conf, len(types)),
         }
         usable = self._core.node(i).usable and node.flags == 0
         self._core.set_node(i, cls=cls, usable=usable, **description)
@@ -133,6 +153,21 @@ class Nodes:
             if domains.sizes:
                 used = domains.used(self.free_cpus[i], conf.threads_per_core)
                 self._core.set_cores(i, used)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept for idle GPUs."""
+        return self._keep != (0, 0)
+
+    def _kept(self, conf: NodeConfig, gpus: int) -> dict[str, int]:
+        """What jobs without GPUs leave alone for each idle GPU of a node: never more than its part
+        of the node."""
+        if not gpus or not self.keeps:
+            return {}
+        return {
+            "keep_cpus": min(self._keep[0], usable_cpus(conf) // gpus),
+            "keep_mem_mb": min(self._keep[1], usable_memory(conf) // gpus),
+        }
 
     def _where(self, conf: NodeConfig, gpu_cores: tuple[str, ...]) -> Domains:
         """The domains of such a node; the same object for the same kind."""

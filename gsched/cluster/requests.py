@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gsched import _core, gpushare, nodepolicy
+from gsched.cluster.lots import shares
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.shapes import rare_words
 from gsched.config import Config
@@ -132,6 +133,9 @@ class Requests:
             "owner": -1 if exclusive else owner,
             "extra": self._nodes.counted.of_shape(shape) if shape.counted else (),
             "overcommit": shape.overcommit,
+            "cpu_caps": self._nodes.caps.of_request(partition, bool(gpus)),
+            "shares_cpus": shares(shape, part),
+            "leaves_gpus": self._nodes.keeps and not gpus,
             "threads_per_core": shape.threads_per_core,
             "policy": nodepolicy.chosen(part, self._config),
             **({} if exclusive or not shape.share else self._parts(shape)),
@@ -194,11 +198,28 @@ class Requests:
             [tuple(self.words(shape, name) for name in names) for shape, names in components]
         )
 
+    def _capped(self, shape: Shape, partition: str) -> bool:
+        """Whether only the CPUs of a node that the partition may use are too few. Who wants whole
+        nodes is refused as Slurm does."""
+        words = self.words(shape, partition)
+        if words["exclusive"]:
+            return False
+        fits = []
+        for caps in (words["cpu_caps"], ()):
+            req = self._core.request(**{**words, "cpu_caps": caps})
+            try:
+                fits.append(self._core.can_ever(req) is None)
+            finally:
+                self._core.drop_request(req)
+        return fits == [False, True]
+
     def too_big(self, shape: Shape, partition: str, free: frozenset[str] = BOUND) -> bool:
         """Whether only the number of nodes or CPUs is too much: one node's share would fit."""
         part = self._config.partitions[partition]
         cpus = self._nodes.partition_cpus[partition]
         tasks = max(shape.ntasks, shape.min_nodes * max(1, shape.ntasks_per_node))
+        if (part.max_cpus_per_node or part.max_cpus_per_socket) and self._capped(shape, partition):
+            return True
         most = len(part.nodes)
         if part.max_nodes and MAX_NODES not in free:
             most = min(most, part.max_nodes)

@@ -46,6 +46,7 @@ _SIMPLE: dict[str, tuple[str, Callable[[Pair], Any]]] = {
     "cpuspeclist": ("cpu_spec_list", lambda pair: pair.value),
     "memspeclimit": ("mem_spec_limit", values.memory),
     "realmemory": ("real_memory", values.memory),
+    "restrictedcorespergpu": ("restricted_cores_per_gpu", values.number),
     "reason": ("reason", lambda pair: pair.value),
     "state": ("state", node_state),
     "tmpdisk": ("tmp_disk", values.memory),
@@ -63,7 +64,7 @@ _LAYOUT = {
 }
 
 _WITHOUT_EFFECT = {
-    *("bcastaddr", "cpubind", "restrictedcorespergpu", "topology", "parameters"),
+    *("bcastaddr", "cpubind", "topology", "parameters"),
     *("instanceid", "instancetype", "certtoken"),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,8 @@ import msgspec
 from gsched.config import values
 from gsched.config.lexer import Line, Pair
 from gsched.config.nodes import NodeTable
-from gsched.config.types import PartitionConfig
+from gsched.config.types import NodeConfig, PartitionConfig
+from gsched.gres import MOST_CAPS
 from gsched.tres import TresError, weights
 
 
@@ -191,6 +192,11 @@ class PartitionTable:
             if not values.hosts(first):
                 raise first.bad("a partition name is expected")
 
+        try:
+            cap_numbers(self.partitions, nodes.nodes)
+        except ValueError as err:
+            raise self._lines[-1][0].first.error(str(err)) from None
+
     def _make(self, name: str, settings: dict[str, Pair], nodes: NodeTable) -> PartitionConfig:
         fields: dict[str, Any] = {"name": name}
         if pair := settings.get("priority"):
@@ -235,3 +241,33 @@ def oversubscribe(pair: Pair) -> dict[str, Any]:
     if not re.fullmatch(r"[0-9]{1,5}", count) or kind not in {"YES", "FORCE"}:
         raise pair.bad("a number of jobs is expected after YES: or FORCE:")
     return {"oversubscribe": kind, "oversubscribe_count": int(count)}
+
+
+def restricts(nodes: Mapping[str, NodeConfig]) -> bool:
+    """Whether some node keeps cores for jobs with GPUs (RestrictedCoresPerGPU)."""
+    return any(conf.restricted_cores_per_gpu for conf in nodes.values())
+
+
+def cap_numbers(
+    partitions: Mapping[str, PartitionConfig], nodes: Mapping[str, NodeConfig]
+) -> dict[str, int]:
+    """The number of each partition with a bound on CPUs of a node or socket, from 0 on: others than
+    those of partitions that have a node in common with it. ValueError where there are too many.
+    Cost: the nodes of these partitions."""
+    found: dict[str, int] = {}
+    bounded = {
+        name: set(part.nodes)
+        for name, part in partitions.items()
+        if part.max_cpus_per_node or part.max_cpus_per_socket
+    }
+    first = 1 if restricts(nodes) else 0
+    for name, mine in bounded.items():
+        taken = {number for other, number in found.items() if not mine.isdisjoint(bounded[other])}
+        free = [number for number in range(first, MOST_CAPS) if number not in taken]
+        if not free:
+            raise ValueError(
+                f"MaxCPUsPerNode of partition {name}: at most {MOST_CAPS - first} partitions with "
+                "such a bound may have a node in common"
+            )
+        found[name] = free[0]
+    return found

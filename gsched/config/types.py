@@ -60,6 +60,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     cpu_spec_list: str = ""
     #: MB kept for the system
     mem_spec_limit: int = 0
+    #: cores for each GPU that jobs without GPUs never get
+    restricted_cores_per_gpu: int = 0
 
     @property
     def gpus(self) -> int:

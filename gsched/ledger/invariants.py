@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gsched.bits import bits
 from gsched.ledger import quotas
 from gsched.model import Job, JobState, Phase, Step
 from gsched.policy.usage import stretch_of
@@ -27,6 +28,8 @@ def check(led: Ledger) -> None:
     going_on = {job.id: one for job in led.jobs.values() if (one := stretch_of(job))}
     _ensure(going_on == led.meter.lasting, "usage does not count what runs")
     standing: dict[str, list[Job]] = {}
+    #: (node, whose cores are shared) -> CPU -> jobs on it
+    lots: dict[tuple[str, tuple[int, int]], dict[int, int]] = {}
     for job_id, job in led.jobs.items():
         _ensure(job.id == job_id, f"job {job_id} is stored as {job.id}")
         _ensure(job_id < led.meta.next_job_id, f"job {job_id} is newer than the next id")
@@ -57,7 +60,16 @@ def check(led: Ledger) -> None:
             if job.paused:
                 standing.setdefault(name, []).append(job)
                 continue
-            _ensure(not cpus[name] & part.cpu_ids, f"{name}: a CPU is given twice (job {job_id})")
+            mates = led.cluster.mates(job_id)
+            own = lots.setdefault((name, mates), {}) if mates is not None else dict[int, int]()
+            others = cpus[name] & ~sum(1 << cpu for cpu in own)
+            _ensure(not others & part.cpu_ids, f"{name}: a CPU is given twice (job {job_id})")
+            for cpu in bits(part.cpu_ids) if mates is not None else ():
+                own[cpu] = own.get(cpu, 0) + 1
+                _ensure(
+                    mates is not None and own[cpu] <= mates[1],
+                    f"{name}: {own[cpu]} jobs on CPU {cpu}",
+                )
             _ensure(
                 not gpus[name] & part.gpus & ~(in_parts[name] if part.shares else 0),
                 f"{name}: a GPU is given twice (job {job_id})",

@@ -135,6 +135,7 @@ def _component(
 ) -> Job | Refused:
     """The record of a job, or of one component; nothing is changed yet."""
     admin = led.is_admin(call.uid)
+    spec = _alternate(led.config, spec)
     config = led.config
     if config.enforce_part_limits != "NO":
         asked = spec.partitions or ((config.default_partition,) if config.default_partition else ())
@@ -199,6 +200,26 @@ def _component(
             job.eligible_time = 0
     ranking.set_priority(led, job)
     return job
+
+
+def _alternate(config: Config, spec: JobSpec) -> JobSpec:
+    """A job for a partition that is DRAIN or INACTIVE goes to that partition's Alternate, if it has
+    one that is open, or whose own Alternate is."""
+    names = spec.partitions or ((config.default_partition,) if config.default_partition else ())
+    found: list[str] = []
+    for name in names:
+        seen = [name]
+        part = config.partitions.get(name)
+        while part is not None and part.state in ("DRAIN", "INACTIVE"):
+            part = config.partitions.get(part.alternate)
+            if part is None or part.name in seen:
+                part = None
+                break
+            seen.append(part.name)
+        found.append(name if part is None else part.name)
+    if tuple(found) == tuple(names):
+        return spec
+    return msgspec.structs.replace(spec, partitions=tuple(dict.fromkeys(found)))
 
 
 def _possible(
@@ -310,6 +331,8 @@ def _shape_with_defaults(
 ) -> Shape:
     gpus = shape.gpus_per_node or shape.gpus_per_task or shape.gpus_total or shape.gpus_per_socket
     change: dict[str, int] = {"owner": owner_of(led.config, spec, partition.name, uid)}
+    if partition.oversubscribe == "FORCE":
+        change["oversubscribe"] = True
     if shape.mem_per_node is None and shape.mem_per_cpu is None and shape.mem_per_gpu is None:
         change |= default_memory(partition.name, led.config, bool(gpus))
     cpus_per_gpu = led.config.def_cpu_gpu(partition.name)

@@ -88,6 +88,12 @@ class World(Bench):
 
     def sbatch(self, *argv: str, uid: int = 1000) -> Job:
         """Submits by options; the record (the leader's of a heterogeneous job)."""
+        code, out, err = self.tried(*argv, uid=uid)
+        assert code == 0, (argv, err)
+        return self.led.jobs[int(out.split()[-1])]
+
+    def tried(self, *argv: str, uid: int = 1000) -> tuple[int, str, str]:
+        """The exit code of sbatch, and what it says."""
         self.uid = self.gid = uid
         process = Process(
             umask=0o022,
@@ -102,9 +108,7 @@ class World(Bench):
         script = io.TextIOWrapper(io.BytesIO(b"#!/bin/sh\ntrue\n"))
         streams = Streams(script, out, err)
         code = run(list(argv), {}, "/home/alice", streams, _Reader(self), process)  # type: ignore[arg-type]
-        assert code == 0, (argv, err.getvalue())
-        number = int(out.getvalue().split()[-1])
-        return self.led.jobs[number]
+        return code, out.getvalue(), err.getvalue()
 
     def started(self, *argv: str, uid: int = 1000) -> Job:
         """A job that runs from now on."""
