@@ -169,6 +169,8 @@ class Core(Quick):
                 if verdict == _core.STARTED:
                     assert rows is not None
                     over = self.caps.after(job, rows, self.requests[job.req].gpu_milli)
+                    if over >= 0 and (other := self.elsewhere(job, rows, over, now, end)):
+                        rows, over = other, -1
                     if over >= 0:
                         verdict = self.over(job, over, changed)
                 if verdict == _core.STARTED:
@@ -187,6 +189,28 @@ class Core(Quick):
         self.starts = starts
         made = self.fresh if self.book is not None else list(self.planned)
         return Plan(starts, made, changed, tested, 0, more)
+
+    def elsewhere(
+        self, job: Job, rows: Sequence[Row], over: int, now: int, end: int
+    ) -> tuple[Row, ...] | None:
+        """Another place for a job whose place has more nodes than a bin has left: one on the nodes
+        that the bin's jobs are on already, and as many of the others in its place as are left."""
+        want, on = self.requests[job.req], self.caps.bins[over].jobs
+        if on is None:
+            return None
+        there = {i for i in range(len(self.nodes)) if on[i] > 0}
+        if not any(self.eligible(one, i) for one, _ in self.by_features(want) for i in there):
+            return None
+        spare = next(item.spare for item in self.caps.chains[job.chain].items if item.bin == over)
+        left = max(self.caps.bins[over].left + spare, 0)
+        self.only = there | set([row[0] for row in rows if row[0] not in there][:left])
+        try:
+            found = self.find(want, self.live(), now, end, span=self.span(job, now))
+        finally:
+            self.only = None
+        if found is None or self.caps.after(job, found, want.gpu_milli) >= 0:
+            return None
+        return found
 
     @staticmethod
     def over(job: Job, bin: int, changed: list[tuple[int, int]]) -> int:

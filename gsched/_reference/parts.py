@@ -194,7 +194,8 @@ class Free:
             self.took[bit] = self.took.get(bit, 0) + milli
 
 
-Variant = tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]
+Groups = tuple[tuple[int, tuple[int, ...]], ...]
+Variant = tuple[tuple[int, ...], Groups]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gsched._core import Placement, Reason, Refusal, Reservation
@@ -11,6 +11,7 @@ from gsched._reference.parts import (
     BIG,
     Counts,
     Free,
+    Groups,
     Held,
     Job,
     LinkClass,
@@ -58,6 +59,8 @@ class Placing(Windows, Topology, Sharing):
         self.laid_for: tuple[Row, ...] = ()
         self.sharing = {}
         self.joining = self.keeping = None
+        #: nodes that may be chosen; None: all
+        self.only: set[int] | None = None
         self.core_of = {}
 
     # --- the cluster
@@ -374,6 +377,8 @@ class Placing(Windows, Topology, Sharing):
 
     def eligible(self, want: Request, i: int) -> bool:
         node = self.nodes[i]
+        if self.only is not None and i not in self.only:
+            return False
         if want.partition >= 0 and not node.partitions >> want.partition & 1:
             return False
         if not self.has_layout(want, node):
@@ -446,10 +451,9 @@ class Placing(Windows, Topology, Sharing):
         count = gpus.bit_count()
         if end and self.book is not None:
             kept = self.book.kept(i, end)
-            if kept is not None and want.owner >= 0:
-                if self.book.planned_on(i, end):
+            if kept is not None:
+                if want.owner >= 0:
                     return None
-            elif kept is not None:
                 window = self.book.window(i, self.book.now, end, want.reservation, want)
                 if want.alone and window.jobs:
                     return None
@@ -560,6 +564,13 @@ class Placing(Windows, Topology, Sharing):
                 return found
         return None
 
+    @staticmethod
+    def by_features(want: Request) -> Iterator[tuple[Request, Groups]]:
+        """The request with each of its sets of features, as they are tried."""
+        for alternatives, groups in want.variants or ((want.features_any, ()),):
+            one = replace(want, features_any=alternatives, variants=())
+            yield (replace(one, features_all=0) if want.variants else one), groups
+
     def find_level(
         self,
         want: Request,
@@ -572,10 +583,7 @@ class Placing(Windows, Topology, Sharing):
         loose: bool,
     ) -> tuple[Row, ...] | None:
         """find(), joining cores that fewer jobs than self.joining hold."""
-        for alternatives, groups in want.variants or ((want.features_any, ()),):
-            one = replace(want, features_any=alternatives, variants=())
-            if want.variants:
-                one = replace(one, features_all=0)
+        for one, groups in self.by_features(want):
             found = self.find_one(
                 one, groups, free, now, end, span, windows, plain=plain, loose=loose
             )
@@ -586,7 +594,7 @@ class Placing(Windows, Topology, Sharing):
     def find_one(
         self,
         want: Request,
-        groups: tuple[tuple[int, tuple[int, ...]], ...],
+        groups: Groups,
         free: list[Free],
         now: int = 0,
         end: int = 0,

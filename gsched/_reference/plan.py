@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -234,19 +236,11 @@ class Book:
         return free
 
     def kept(self, i: int, until: int) -> int | None:
-        """GPUs of planned jobs on a node until then; None: nothing is planned on it."""
-        mine = [use for use in self.uses if use.node == i and use.planned]
+        """GPUs of planned jobs on a node until then; None: nothing is planned on it so early."""
+        mine = [use for use in self.uses if use.node == i and use.planned and use.at < until]
         if not mine:
             return None
-        gpus = 0
-        for use in mine:
-            if use.at < until:
-                gpus |= use.gpus
-        return gpus
-
-    def planned_on(self, i: int, until: int) -> bool:
-        """Whether a job is planned on a node before then."""
-        return any(use.node == i and use.planned and use.at < until for use in self.uses)
+        return functools.reduce(operator.or_, (use.gpus for use in mine))
 
     # --- the skyline
 

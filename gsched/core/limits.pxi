@@ -178,31 +178,41 @@ cdef inline void judge_limit(Cluster* c, int32_t slot, int32_t bin_) noexcept no
         c.n_changed += 1
 
 
+cdef inline int32_t limit_filter(Req* r, int j) noexcept nogil:
+    """The filters of r by number: its own, then those of its sets of features."""
+    return r.filter if j == 0 else r.rare.variants[j - 1].filter
+
+
 cdef int limit_again(Cluster* c, int32_t slot, int32_t over, int64_t end) noexcept nogil:
     """Another place, in c.out, for a job whose place has more nodes than a bin has left: one on
     the nodes that the bin's jobs are on already, and as many of the others in its place as are
     left. Cost: a placement, and the nodes."""
     cdef Req* r = &c.reqs[c.q_req[slot]]
     cdef Chain* h = &c.chains[c.q_chain[slot]]
-    cdef uint64_t* bits = c.filters[r.filter].bits
     cdef int32_t* jobs = c.bins[over].jobs
     cdef size_t size = <size_t>c.words * sizeof(uint64_t)
     cdef int64_t left = c.bins[over].left
+    cdef int n = r.rare.n_variants if r.rare != NULL else 0
     cdef uint64_t* kept
     cdef uint64_t* only
-    cdef int i, k, some = 0, ok
+    cdef uint64_t* bits
+    cdef int i, j, k, some = 0, ok
     if jobs == NULL:
         return 0
-    # So that place() does not make them anew while they are narrowed.
-    filter_refresh(c, &c.filters[r.filter])
-    kept = <uint64_t*>calloc(2, size)
+    kept = <uint64_t*>calloc(<size_t>n + 2, size)
     if kept == NULL:
         return 0
-    only = kept + c.words
+    only = kept + <size_t>(n + 1) * c.words
+    for j in range(n + 1):
+        # So that place() does not make them anew while they are narrowed.
+        filter_refresh(c, &c.filters[limit_filter(r, j)])
+        memcpy(kept + <size_t>j * c.words, c.filters[limit_filter(r, j)].bits, size)
     for i in range(c.n):
-        if jobs[i] > 0 and bits[c.rank[i] >> 6] >> (c.rank[i] & 63) & 1:
-            only[c.rank[i] >> 6] |= <uint64_t>1 << (c.rank[i] & 63)
-            some = 1
+        if jobs[i] <= 0:
+            continue
+        only[c.rank[i] >> 6] |= <uint64_t>1 << (c.rank[i] & 63)
+        for j in range(1 if n else 0, n + 1):
+            some |= kept[<size_t>j * c.words + (c.rank[i] >> 6)] >> (c.rank[i] & 63) & 1
     for k in range(h.n):
         if h.items[k].bin == over:
             left += h.items[k].spare
@@ -215,12 +225,15 @@ cdef int limit_again(Cluster* c, int32_t slot, int32_t over, int64_t end) noexce
     if not some:
         free(kept)
         return 0
-    memcpy(kept, bits, size)
-    memcpy(bits, only, size)
+    for j in range(n + 1):
+        bits = c.filters[limit_filter(r, j)].bits
+        for k in range(c.words):
+            bits[k] &= only[k]
     c.placed += 1
     ok = (place(c, &c.now, r, end)
           and limit_after(c, c.q_chain[slot], c.q_limit[slot], c.out, c.n_out) < 0)
-    memcpy(bits, kept, size)
+    for j in range(n + 1):
+        memcpy(c.filters[limit_filter(r, j)].bits, kept + <size_t>j * c.words, size)
     free(kept)
     return ok
 

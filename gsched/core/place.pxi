@@ -158,16 +158,19 @@ cdef int fit_planned(Cluster* c, Req* r, int i, int64_t end, int64_t cpus, int64
     cdef Parts parts
     cdef int64_t t = o.t, g = o.g
     cdef int32_t row[EXTRAS]
+    seg_window_of(c, r, line_of(c, r, i), i, c.book.now, end, &sum_, &parts)
+    if sum_.planned == 0:
+        # Lines know the cores of one lot alone: beside what runs there may be more.
+        return 1
+    if r.own:
+        # Beside what runs it may be: that is its owner's.
+        c.cut = 1
+        return 0
     if r.more and c.book.more:
         rows_least(&c.book, line_of(c, r, i), c.book.now, end, row)
         if not row_holds(row, r.extra):
             c.cut = 1
             return 0
-    seg_window_of(c, r, line_of(c, r, i), i, c.book.now, end, &sum_, &parts)
-    if r.own:
-        # Beside what runs it may be: that is its owner's.
-        c.cut |= sum_.planned > 0
-        return sum_.planned == 0
     if r.milli:
         mask &= sum_.gpus
     else:

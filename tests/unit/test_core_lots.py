@@ -140,6 +140,24 @@ def test_a_job_that_shares_is_not_overtaken(plan_jobs: int) -> None:
     core.check()
 
 
+@pytest.mark.parametrize("partition", [0, 1])
+@pytest.mark.parametrize("start", [50, 90])
+def test_a_plan_for_later_takes_no_cores_before(partition: int, start: int) -> None:
+    """Two jobs share each core in either partition, and one is planned that wants the node for
+    itself at 50 or 90: cores that are joined until 50 are none of its."""
+    core = cluster(8)
+    core.set_sharing(1, 2)
+    core.allocate(1, [(0, 8, 0, 0)], start, lot=partition)
+    whole = core.request(partition=0, exclusive=True, min_nodes=1)
+    joins = core.request(partition=partition, shares_cpus=True, ntasks=4, max_nodes=1)
+    core.queue_add(2, whole, 5, 1, 100)
+    core.queue_add(3, joins, 4, 2, 50)
+    plan = core.schedule(0, plan_jobs=100, resolution=1)
+    assert {one.key: one.at for one in plan.reservations} == {2: start}
+    assert [one.key for one in plan.starts] == [3]
+    core.check()
+
+
 def test_a_cap_on_cpus_of_a_partition() -> None:
     """MaxCPUsPerNode=6: counted over all its jobs on a node, whoever else is there."""
     core = Core(2)
