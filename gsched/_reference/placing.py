@@ -553,15 +553,17 @@ class Placing(Windows, Topology, Sharing):
         reservations count, as they do unless `plain`; plain: nodes are liked by weight and number
         alone; loose: they need not be together."""
         windows = not plain if windows is None else windows
-        outer = self.joining
-        for level in range(1, 1 + (self.sharing[want.lot] if want.lot >= 0 else 1)):
-            self.joining = level
-            try:
+        outer = self.joining, self.keeping
+        # Of the whole request: a set of its features alone may fit where it does not.
+        self.keeping = self.keeps(want)
+        try:
+            for level in range(1, 1 + (self.sharing[want.lot] if want.lot >= 0 else 1)):
+                self.joining = level
                 found = self.find_level(want, free, now, end, span, windows, plain, loose)
-            finally:
-                self.joining = outer
-            if found is not None:
-                return found
+                if found is not None:
+                    return found
+        finally:
+            self.joining, self.keeping = outer
         return None
 
     @staticmethod

@@ -36,6 +36,17 @@ cdef int32_t seg_new(Book* b) noexcept nogil:
     return b.n_segs - 1
 
 
+cdef int took_begin(Book* b) noexcept nogil:
+    """The first share of a GPU after the pass that opened the book: segments know of none so far.
+    0, or -1 without memory."""
+    cdef int64_t n = <int64_t>b.n_segs * MAX_GPUS
+    if grow(<void**>&b.took, &b.took_cap, n, sizeof(uint16_t)):
+        return -1
+    memset(b.took, 0, <size_t>n * sizeof(uint16_t))
+    b.shares_on = 1
+    return 0
+
+
 cdef inline void seg_like(Book* b, int32_t k, int32_t other) noexcept nogil:
     """Segment k becomes what another one is."""
     b.segs[k] = b.segs[other]
@@ -87,7 +98,10 @@ cdef int line_take(Cluster* c, int line, Share* sh, int32_t cpus, int64_t at, in
                    int planned) noexcept nogil:
     """Take a share, with so many CPUs, out of one line of time. 0, or -1 without memory."""
     cdef Book* b = &c.book
-    cdef int32_t k = seg_cut(b, line, at)
+    cdef int32_t k
+    if sh.milli and not b.shares_on and took_begin(b):
+        return -1
+    k = seg_cut(b, line, at)
     if k < 0:
         return -1
     if until < FOREVER and seg_cut(b, line, until) < 0:

@@ -229,10 +229,14 @@ def account_job(world: World, job: Job, told: Submitted) -> None:
         # Or with its reservation.
         assert late or told.relimited or job.reservation, f"job {job_id} timed out"
     elif job.state == JobState.CANCELLED:
-        # Or a node could not start what nobody may queue again.
-        refused = job.spec.requeue is False and any(
-            f"job {job_id} could not be launched on " in line for line in world.history
-        )
+        # Or a node could not start what nobody may queue again, or another component of it.
+        unit = hetero.unit(world.controller.ledger, job)  # type: ignore[union-attr]
+        words = [
+            f"job {part.id} could not be launched on " in line
+            for part in unit
+            for line in world.history
+        ]
+        refused = job.spec.requeue is False and any(words)
         assert told.cancelled or refused, f"job {job_id} was cancelled by nobody"
     elif job.state == JobState.NODE_FAIL:
         assert job.spec.requeue is False, f"job {job_id} was not queued again"

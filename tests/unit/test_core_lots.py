@@ -283,6 +283,33 @@ def test_a_large_share_is_not_overtaken_by_small_ones() -> None:
     core.check()
 
 
+def test_a_share_that_comes_after_the_pass() -> None:
+    """A pass without shares has planned both GPUs at 100; then two of four shards are allocated on
+    each: there is room beside them, and what is planned waits for the last."""
+    core = Core(1)
+    cls = core.define_class([[0, 0], [0, 0]], [0, 0])
+    parts = [(1, 4), (1, 4)]
+    core.set_node(
+        0, cls=cls, cpus=16, mem_mb=1000, gpu_type_masks=[(0, 3)], gpu_parts=parts, partitions=1
+    )
+    core.allocate(1, [(0, 1, 0, 3)], 100)
+    core.queue_add(2, core.request(partition=0, gpus_per_node=2), 5, 1, 100)
+    plan = core.schedule(0, plan_jobs=100, resolution=1)
+    assert {one.key: one.at for one in plan.reservations} == {2: 100}
+    core.release(1)
+    two = core.request(partition=0, gpus_per_node=1, gpu_milli=2, gpu_kind=1)
+    core.allocate(3, [(0, 1, 0, 1)], 40, gpu_milli=2)
+    core.allocate(4, [(0, 1, 0, 2)], 200, gpu_milli=2)
+    assert core.what_if(two, 0) is not None
+    core.check()
+    core.schedule(0, plan_jobs=100, resolution=1)
+    # Both GPUs are free of shares from 200 on.
+    assert estimates(core) == {2: 200}
+    found = core.what_if(two, 0, 100)
+    assert isinstance(found, _core.Placement)
+    core.check()
+
+
 # ---- against the slow twin
 
 
