@@ -231,9 +231,11 @@ def account_job(world: World, job: Job, told: Submitted) -> None:
     elif job.state == JobState.CANCELLED:
         # Or a node could not start what nobody may queue again, or another component of it.
         unit = hetero.unit(world.controller.ledger, job)  # type: ignore[union-attr]
+        # (The node says so; of a controller that dies then nobody hears it.)
         words = [
-            f"job {part.id} could not be launched on " in line
+            f"error: job {part.id} {said}" in line
             for part in unit
+            for said in ("could not be launched on ", f"attempt {job.attempt}: ")
             for line in world.history
         ]
         refused = job.spec.requeue is False and any(words)
