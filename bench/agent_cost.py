@@ -23,9 +23,10 @@ import zmq
 
 from gsched.config import load_config
 from gsched.model import Job, JobSpec, JobState, NodeAlloc, Phase
+from gsched.wire.codec import decode, encode
 from gsched.wire.identity import Admission
 from gsched.wire.keys import CONTROLLER, key_table, load_pair, make_keys
-from gsched.wire.messages import (
+from gsched.wire.nodes import (
     Forget,
     LaunchSpec,
     Order,
@@ -35,8 +36,6 @@ from gsched.wire.messages import (
     Report,
     ToController,
     Welcome,
-    decode,
-    encode,
 )
 from gsched.wire.sockets import ControllerSockets
 from slurmd_compat.daemon import Daemon

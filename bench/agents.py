@@ -32,19 +32,10 @@ from gsched import __version__
 from gsched.client import Client, ControllerDown
 from gsched.config import load_config, parse_config
 from gsched.model import Gpu, JobSpec, JobState, NodeFlag, Shape
+from gsched.wire.codec import PROTOCOL, decode, encode
 from gsched.wire.keys import make_keys
-from gsched.wire.messages import (
-    PROTOCOL,
-    Done,
-    JobQuery,
-    NodeQuery,
-    Orders,
-    Register,
-    SubmitJob,
-    ToNode,
-    decode,
-    encode,
-)
+from gsched.wire.messages import Done, JobQuery, NodeQuery, SubmitJob
+from gsched.wire.nodes import Orders, Register, ToNode
 from gsched.wire.sockets import dial_controller
 from slurmd_compat.agent import (
     Agent,

@@ -16,16 +16,9 @@ from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, TakeOver, W
 from gsched.model import Gpu, JobSpec, JobState, Phase, Shape
 from gsched.model.policy import ROOT, Account, Assoc, User
 from gsched.scheduling import run_pass
-from gsched.wire.messages import (
-    PROTOCOL,
-    AttemptReport,
-    Call,
-    Kill,
-    Prepare,
-    Register,
-    Report,
-    SubmitJob,
-)
+from gsched.wire.codec import PROTOCOL
+from gsched.wire.messages import Call, SubmitJob
+from gsched.wire.nodes import AttemptReport, Kill, Prepare, Register, Report
 
 CONF = """
 ClusterName=bench

@@ -10,7 +10,9 @@ import time
 from gsched.config import Config, parse_config
 from gsched.ledger import Configure, Ledger, Meta, NodeMessage, TakeOver, Write
 from gsched.model import Gpu, JobSpec, Shape
-from gsched.wire.messages import PROTOCOL, Call, Register, SubmitJob
+from gsched.wire.codec import PROTOCOL
+from gsched.wire.messages import Call, SubmitJob
+from gsched.wire.nodes import Register
 
 CONF = """
 ClusterName=bench

@@ -119,8 +119,8 @@ def ask(
 
 def told(path: str, payload: bytes, behalf: tuple[int, int, int] | None) -> Answer:
     """One agent's answer. Raises OSError."""
+    from gsched.wire.codec import BadMessage
     from gsched.wire.framing import ConnectionClosed, frame, recv_frame
-    from gsched.wire.messages import BadMessage
     from gsched.wire.paths import reachable
     from gsched.wire.steps import Behalf, FromAgent
     from gsched.wire.usertext import decode, encode

@@ -192,7 +192,8 @@ def _asked(
 ) -> list[StepUse] | None:
     """What the agent that leads the job says; None where that was an error, which is told."""
     from gsched.client import ControllerDown
-    from gsched.wire.messages import AskAgent, BadMessage, Done
+    from gsched.wire.codec import BadMessage
+    from gsched.wire.messages import AskAgent, Done
     from gsched.wire.steps import FromAgent, StatSteps, Usages
     from gsched.wire.usertext import decode, encode
 

@@ -19,12 +19,11 @@ import msgspec
 
 from gsched import rawtext
 from gsched.wire.changes import JobChanges, JobDelta
+from gsched.wire.codec import MAX_FRAME, BadMessage
 from gsched.wire.framing import ConnectionClosed, frame, recv_frame
 from gsched.wire.messages import (
-    MAX_FRAME,
     AcctQuery,
     AcctRows,
-    BadMessage,
     Blob,
     BlobQuery,
     Call,

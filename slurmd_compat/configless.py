@@ -15,7 +15,8 @@ from pathlib import Path
 from gsched.config import Config, ConfigError, load_config, parse_config
 from gsched.config.bundle import FILES, unpack
 from gsched.config.locate import SYSTEM_CONF
-from gsched.wire.messages import BadMessage, ConfigFiles, FetchConfig, ToNode, decode, encode
+from gsched.wire.codec import BadMessage, decode, encode
+from gsched.wire.nodes import ConfigFiles, FetchConfig, ToNode
 from gsched.wire.process import ProcessProblem, own_directory
 
 #: the files beside slurm.conf that a node goes by

@@ -21,15 +21,8 @@ from zmq.utils.monitor import recv_monitor_message
 from gsched.config import Config, ConfigError, load_config
 from gsched.environment import wants_login
 from gsched.model import Phase
-from gsched.wire.messages import (
-    BadMessage,
-    ConfigFiles,
-    FetchConfig,
-    Reread,
-    ToNode,
-    decode,
-    encode,
-)
+from gsched.wire.codec import BadMessage, decode, encode
+from gsched.wire.nodes import ConfigFiles, FetchConfig, Reread, ToNode
 from gsched.wire.sockets import dial_controller
 from slurmd_compat.agent import (
     Action,

@@ -14,7 +14,7 @@ from gsched.config import Config
 from gsched.hostlist import compress
 from gsched.model import NodeAlloc
 from gsched.model.step import BATCH_STEP, INTERACTIVE_STEP, StepNode
-from gsched.wire.messages import LaunchSpec
+from gsched.wire.nodes import LaunchSpec
 from slurmd_compat import binding, cgroups, leftovers, notices
 from slurmd_compat.agent import Key
 from slurmd_compat.cgroups import CgroupHandle

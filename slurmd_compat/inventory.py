@@ -12,7 +12,8 @@ from pathlib import Path
 from gsched import SLURM_VERSION
 from gsched.config import Config, GresLine, NodeConfig
 from gsched.model import Gpu
-from gsched.wire.messages import PROTOCOL, Register
+from gsched.wire.codec import PROTOCOL
+from gsched.wire.nodes import Register
 from slurmd_compat import gpus
 from slurmd_compat.binding import is_mig
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from gsched import environment, patterns
 from gsched.config import Config
-from gsched.wire.messages import LaunchSpec
+from gsched.wire.nodes import LaunchSpec
 from gsched.wire.paths import reachable
 from slurmd_compat import containers, notices, stepd
 from slurmd_compat.agent import Key, Record

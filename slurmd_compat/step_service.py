@@ -13,14 +13,8 @@ from typing import Any
 
 from gsched.config import Config
 from gsched.model.step import BATCH_STEP
-from gsched.wire.messages import (
-    AgentAnswer,
-    AgentCall,
-    BadMessage,
-    StepMail,
-    decode,
-    encode,
-)
+from gsched.wire.codec import BadMessage, decode, encode
+from gsched.wire.nodes import AgentAnswer, AgentCall, StepMail
 from gsched.wire.paths import step_socket
 from gsched.wire.steps import (
     AttachStep,

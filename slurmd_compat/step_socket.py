@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from gsched.wire.codec import BadMessage, decode, encode
 from gsched.wire.framing import Unframer, frame
-from gsched.wire.messages import BadMessage, decode, encode
 from gsched.wire.paths import reachable
 from gsched.wire.steps import Behalf, FromAgent, NotTaken, ToAgent
 

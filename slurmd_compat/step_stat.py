@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gsched.model.step import BATCH_STEP
-from gsched.wire.messages import StepMail, encode
+from gsched.wire.codec import encode
+from gsched.wire.nodes import StepMail
 from gsched.wire.steps import (
     FromAgent,
     NotTaken,

@@ -16,7 +16,8 @@ import msgspec
 from gsched.config import Config, parse_config
 from gsched.model import Job, JobSpec, JobState, NodeAlloc, Phase
 from gsched.model.step import Callback, Step, StepSpec
-from gsched.wire.messages import (
+from gsched.wire.codec import encode
+from gsched.wire.nodes import (
     AttemptReport,
     Forget,
     Go,
@@ -28,7 +29,6 @@ from gsched.wire.messages import (
     Register,
     StepsKept,
     Welcome,
-    encode,
 )
 from gsched.wire.steps import CreateStep, Interactive, NotTaken, Taken, TaskEnd
 from slurmd_compat.agent import (

@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 from sbatch_support import CONFIG, FakeCluster
 
+from gsched.wire.codec import decode, encode
 from gsched.wire.framing import ConnectionClosed, frame, recv_frame
-from gsched.wire.messages import AskAgent, Done, FirstLook, Refused, Reply, Write, decode, encode
+from gsched.wire.messages import AskAgent, Done, FirstLook, Refused, Reply, Write
 from gsched.wire.steps import (
     AttachStep,
     Behalf,

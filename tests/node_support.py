@@ -17,9 +17,10 @@ import zmq
 from e2e_support import SLOW
 
 from gsched.model import Job, JobSpec, JobState, NodeAlloc, Phase
+from gsched.wire.codec import decode, encode
 from gsched.wire.identity import Admission
 from gsched.wire.keys import CONTROLLER, key_table, load_pair, make_keys
-from gsched.wire.messages import (
+from gsched.wire.nodes import (
     AttemptReport,
     LaunchSpec,
     Order,
@@ -30,8 +31,6 @@ from gsched.wire.messages import (
     Reregister,
     ToController,
     Welcome,
-    decode,
-    encode,
 )
 from gsched.wire.sockets import ControllerSockets
 

@@ -15,8 +15,8 @@ from node_support import NodeUnderTest
 
 from gsched.model import Phase
 from gsched.model.step import Callback, StepSpec
+from gsched.wire.codec import decode, encode
 from gsched.wire.framing import recv_frame, send_frame
-from gsched.wire.messages import decode, encode
 from gsched.wire.steps import CreateStep, FromAgent
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from gsched.config import Config, ConfigError
 from gsched.config.bundle import bundle, pack
-from gsched.wire.messages import ConfigFiles, encode
+from gsched.wire.codec import encode
+from gsched.wire.nodes import ConfigFiles
 
 #: seconds between two parcels for one node: it needs one at its start and at each change
 PAUSE_S = 1.0

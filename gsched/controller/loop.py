@@ -41,24 +41,20 @@ from gsched.ledger.outcome import Outcome
 from gsched.model import Job, Plan
 from gsched.scheduling import options_of
 from gsched.store import Store, ViewStore
+from gsched.wire.codec import BadMessage, decode, encode
 from gsched.wire.messages import (
-    BadMessage,
     Call,
     Diagnose,
     Done,
     ExplainJob,
-    FetchConfig,
     Reconfigure,
     Refused,
-    Register,
     Reply,
     Shutdown,
     Status,
     SubmitJob,
-    ToController,
-    decode,
-    encode,
 )
+from gsched.wire.nodes import FetchConfig, Register, ToController
 from gsched.wire.sockets import ControllerSockets, Received
 
 #: Messages taken from each side before a commit.

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gsched.wire.messages import LaunchSpec, Order, Orders, Prepare
+from gsched.wire.nodes import LaunchSpec, Order, Orders, Prepare
 
 _encode = msgspec.msgpack.Encoder().encode
 

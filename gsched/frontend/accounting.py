@@ -27,7 +27,8 @@ from gsched.frontend.acct_steps import Extra, Steps, live_steps
 from gsched.model import Fact, Job, JobState, Step, Verdict
 from gsched.model.acct import AcctJob
 from gsched.store import Snapshot, verdicts
-from gsched.wire.messages import AcctQuery, Refused, encode
+from gsched.wire.codec import encode
+from gsched.wire.messages import AcctQuery, Refused
 from gsched.wire.report import ReportQuery, ReportRows
 
 if TYPE_CHECKING:

@@ -29,10 +29,11 @@ from gsched.frontend.names import Names
 from gsched.frontend.occupied import Share
 from gsched.frontend.substitutes import HELD_S, tell
 from gsched.frontend.upstream import Upstream
+from gsched.wire.codec import BadMessage, encode
 from gsched.wire.commandline import CommandLine, Conversation
 from gsched.wire.framing import frame
 from gsched.wire.identity import Credentials, stream_peer
-from gsched.wire.messages import BadMessage, OnBehalf, Reply, Write, encode
+from gsched.wire.messages import OnBehalf, Reply, Write
 from gsched.wire.paths import control_socket
 from gsched.wire.usertext import kept, shown
 from gsched_cli.command import NAMES, SUBMITTING

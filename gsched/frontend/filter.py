@@ -21,8 +21,9 @@ from typing import Any
 import msgspec
 
 from gsched.model import JobSpec, Shape
+from gsched.wire.codec import BadMessage
 from gsched.wire.framing import ConnectionClosed, recv_frame, send_frame
-from gsched.wire.messages import BadMessage, Call, Refused, SubmitJob
+from gsched.wire.messages import Call, Refused, SubmitJob
 
 FILE = "job_submit.py"
 #: seconds the filter may take for a submission

@@ -16,11 +16,11 @@ import zmq
 
 from gsched.config import load_config
 from gsched.frontend.tunnel import Close, Ends, Open, Word, decode, encode
+from gsched.wire.codec import encode as encode_message
 from gsched.wire.framing import frame
 from gsched.wire.identity import Admission
 from gsched.wire.keys import CONTROLLER, KeyPair, key_table, load_pair
 from gsched.wire.messages import OnBehalf
-from gsched.wire.messages import encode as encode_message
 from gsched.wire.paths import keys_dir, reachable
 from gsched.wire.process import raise_file_limit
 from gsched.wire.sockets import listen_frontends

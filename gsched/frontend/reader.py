@@ -28,6 +28,7 @@ from gsched.store import (
     verdicts,
 )
 from gsched.wire.changes import JobChanges
+from gsched.wire.codec import encode
 from gsched.wire.messages import (
     AcctQuery,
     Blob,
@@ -40,7 +41,6 @@ from gsched.wire.messages import (
     Status,
     StatusQuery,
     StepQuery,
-    encode,
 )
 from gsched.wire.policy import PolicyQuery
 from gsched.wire.report import ReportQuery

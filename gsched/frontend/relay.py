@@ -17,10 +17,11 @@ import zmq
 
 from gsched.config import Config, load_config
 from gsched.frontend.tunnel import Ends, Open, Word, decode, encode
+from gsched.wire.codec import BadMessage
+from gsched.wire.codec import decode as decode_message
 from gsched.wire.framing import Unframer
 from gsched.wire.identity import Credentials, stream_peer
-from gsched.wire.messages import BadMessage, OnBehalf, ToFrontend
-from gsched.wire.messages import decode as decode_message
+from gsched.wire.messages import OnBehalf, ToFrontend
 from gsched.wire.paths import keys_dir
 from gsched.wire.process import raise_file_limit, user_id
 from gsched.wire.sockets import dial_controller

@@ -12,16 +12,8 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from gsched.frontend.reader import CONNECT_FAILURE
-from gsched.wire.messages import (
-    MAX_FRAME,
-    BadMessage,
-    Call,
-    Done,
-    Refused,
-    Reply,
-    decode,
-    encode,
-)
+from gsched.wire.codec import MAX_FRAME, BadMessage, decode, encode
+from gsched.wire.messages import Call, Done, Refused, Reply
 from gsched.wire.sockets import MAX_PARTS, dial_local, readable
 
 #: Seconds without a link after which a write is refused.

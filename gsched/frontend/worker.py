@@ -21,12 +21,12 @@ from gsched.frontend.reader import CONNECT_FAILURE, Behind, Reads
 from gsched.frontend.upstream import Upstream
 from gsched.policy import privacy
 from gsched.store import StoreError
+from gsched.wire.codec import BadMessage, decode, encode
 from gsched.wire.framing import Unframer, frame
 from gsched.wire.identity import Credentials, stream_peer
 from gsched.wire.messages import (
     TOO_OFTEN,
     AcctQuery,
-    BadMessage,
     Call,
     OnBehalf,
     Read,
@@ -34,8 +34,6 @@ from gsched.wire.messages import (
     Reply,
     SubmitJob,
     ToFrontend,
-    decode,
-    encode,
 )
 from gsched.wire.report import ReportQuery
 

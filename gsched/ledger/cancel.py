@@ -21,7 +21,7 @@ from gsched.ledger.select import (
 )
 from gsched.model import Job, JobState, Phase, transitions
 from gsched.model.step import step_key
-from gsched.wire import messages
+from gsched.wire import nodes
 from gsched.wire.messages import Call, CancelJobs, Done, Refused
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _step(
     if signum in (0, signal.SIGKILL, signal.SIGTERM) and step.cancelled_by < 0:
         step.cancelled_by = uid
         out.puts["step", step_key(job.id, number)] = step
-    order = messages.Signal(0, job.id, job.attempt, signum, "steps", number)
+    order = nodes.Signal(0, job.id, job.attempt, signum, "steps", number)
     led.order(job.batch_host, order, now, out)
     return ""
 
@@ -163,6 +163,6 @@ def _one(led: Ledger, job: Job, write: CancelJobs, uid: int, now: float, out: Ou
         return ""
     for part in job.alloc:
         if part.phase < Phase.ENDED:
-            order = messages.Signal(0, job.id, job.attempt, write.signum, write.target)
+            order = nodes.Signal(0, job.id, job.attempt, write.signum, write.target)
             led.order(part.node, order, now, out)
     return ""

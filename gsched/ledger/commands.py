@@ -6,7 +6,8 @@ import msgspec
 
 from gsched.config import Config
 from gsched.model import Plan
-from gsched.wire.messages import AgentAnswer, Call, Register, Report, StepMail
+from gsched.wire.messages import Call
+from gsched.wire.nodes import AgentAnswer, Register, Report, StepMail
 
 #: what a node may say to the ledger
 FromNode = Register | Report | StepMail | AgentAnswer

@@ -17,7 +17,7 @@ from gsched.ledger import pause, ranking, tell, use
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import NodeLive
 from gsched.model import Job, JobState, Node, NodeAlloc, NodeFlag, PartitionChange, Phase
-from gsched.wire.messages import Reread, Reregister
+from gsched.wire.nodes import Reread, Reregister
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

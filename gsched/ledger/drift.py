@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gsched.ledger.outcome import Outcome
 from gsched.model import Node, NodeFlag
-from gsched.wire.messages import Register
+from gsched.wire.nodes import Register
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

@@ -40,7 +40,7 @@ from gsched.model import (
     transitions,
 )
 from gsched.policy.quota import Quota
-from gsched.wire.messages import AttemptReport, Forget, Go, Kill
+from gsched.wire.nodes import AttemptReport, Forget, Go, Kill
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

@@ -14,7 +14,7 @@ from gsched.ledger import hetero, reserved
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import hook_key
 from gsched.model import Job
-from gsched.wire.messages import LaunchSpec, Prepare
+from gsched.wire.nodes import LaunchSpec, Prepare
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

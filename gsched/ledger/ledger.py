@@ -84,26 +84,21 @@ from gsched.policy.usage import Meter, rules_of
 from gsched.taskset import TaskSet
 from gsched.wire.messages import (
     AckOutbox,
-    AgentAnswer,
     AskAgent,
     Call,
     CancelJobs,
     Done,
-    Forget,
     ManagePolicy,
-    Order,
     Ping,
-    Prepare,
     Refused,
-    Register,
     Reply,
-    StepMail,
     SubmitJob,
     UpdateJob,
     UpdateNode,
     UpdatePartition,
     UpdateReservation,
 )
+from gsched.wire.nodes import AgentAnswer, Forget, Order, Prepare, Register, StepMail
 
 #: seconds for which a request id is remembered after its answer
 ANSWER_LIFE_S = 900

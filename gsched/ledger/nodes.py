@@ -8,17 +8,8 @@ from gsched.ledger import fields, jobs, launch, preempt, sane, steps, suspend
 from gsched.ledger.drift import judge as judge_drift
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, JobState, Node, NodeFlag, Phase
-from gsched.wire.messages import (
-    PROTOCOL,
-    AttemptReport,
-    Forget,
-    Go,
-    Kill,
-    Register,
-    Report,
-    Reregister,
-    Welcome,
-)
+from gsched.wire.codec import PROTOCOL
+from gsched.wire.nodes import AttemptReport, Forget, Go, Kill, Register, Report, Reregister, Welcome
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

@@ -8,7 +8,8 @@ from gsched.errors import message
 from gsched.ledger.edit import BadValue
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState
-from gsched.wire.messages import Call, Notify
+from gsched.wire.messages import Call
+from gsched.wire.nodes import Notify
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gsched.wire.messages import (
-    AgentCall,
-    Order,
-    Reply,
-    Reread,
-    Reregister,
-    StepMail,
-    StepsKept,
-    Welcome,
-)
+from gsched.wire.messages import Reply
+from gsched.wire.nodes import AgentCall, Order, Reread, Reregister, StepMail, StepsKept, Welcome
 
 if TYPE_CHECKING:
     from gsched.ledger.mail import Mail

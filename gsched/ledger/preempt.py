@@ -13,7 +13,7 @@ from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
 from gsched.model.preempt import REQUEUE, SUSPEND, Claim, MakingWay, Preemption, Victim
 from gsched.policy.preempt import Rules
-from gsched.wire.messages import Preempt
+from gsched.wire.nodes import Preempt
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

@@ -8,7 +8,7 @@ from gsched.ledger import hetero, jobs
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.requeue import WAIT_S
 from gsched.model import Job, JobState, NodeFlag
-from gsched.wire.messages import AttemptReport
+from gsched.wire.nodes import AttemptReport
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

@@ -15,7 +15,8 @@ from gsched.ledger import hetero
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.select import may_touch
 from gsched.model import Job, JobState
-from gsched.wire.messages import AgentAnswer, AgentCall, AskAgent, Call, Done, Refused, StepMail
+from gsched.wire.messages import AskAgent, Call, Done, Refused
+from gsched.wire.nodes import AgentAnswer, AgentCall, StepMail
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from gsched.cpuset import parse_cpu_list
 from gsched.model import Gpu, Step
-from gsched.wire.messages import AttemptReport, Register, Report
+from gsched.wire.nodes import AttemptReport, Register, Report
 
 #: GPUs of a node: bits of a bitmap
 MAX_GPUS = 64

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gsched.wire.messages import Order, Reply
+from gsched.wire.messages import Reply
+from gsched.wire.nodes import Order
 
 FORMAT = 1
 

@@ -17,7 +17,7 @@ from gsched.ledger import hetero, outbox, suspend
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Step, StepState
 from gsched.model.step import step_key
-from gsched.wire.messages import AttemptReport, StepsKept
+from gsched.wire.nodes import AttemptReport, StepsKept
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

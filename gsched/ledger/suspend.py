@@ -14,7 +14,8 @@ from gsched.ledger import hetero, jobs, launch, reserved, use
 from gsched.ledger.edit import BadValue
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
-from gsched.wire.messages import Call, Pause, SetLimit
+from gsched.wire.messages import Call
+from gsched.wire.nodes import Pause, SetLimit
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

@@ -27,7 +27,8 @@ from gsched.ledger.select import INVALID_ID, TOO_MANY, apart, find, may_touch, n
 from gsched.ledger.submit import not_permitted, owner_of
 from gsched.ledger.suspend import node_limit, resume, suspend
 from gsched.model import Job, JobState
-from gsched.wire.messages import Call, Done, Refused, SetLimit, UpdateJob
+from gsched.wire.messages import Call, Done, Refused, UpdateJob
+from gsched.wire.nodes import SetLimit
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger

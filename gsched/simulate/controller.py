@@ -24,14 +24,8 @@ from gsched.ledger.invariants import check
 from gsched.ledger.outcome import ToldNode
 from gsched.model import Job, Node, PartitionChange, PolicyRecord, Reservation, Step, Used
 from gsched.scheduling import Planner, run_pass
-from gsched.wire.messages import (
-    Order,
-    Orders,
-    Prepare,
-    ToController,
-    decode,
-    encode,
-)
+from gsched.wire.codec import decode, encode
+from gsched.wire.nodes import Order, Orders, Prepare, ToController
 
 if TYPE_CHECKING:
     from gsched.simulate.world import World

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched.model import Gpu
-from gsched.wire.messages import PROTOCOL, Register, Reread, ToNode, decode
+from gsched.wire.codec import PROTOCOL, decode
+from gsched.wire.nodes import Register, Reread, ToNode
 from slurmd_compat.agent import words
 from slurmd_compat.agent.machine import Agent
 from slurmd_compat.agent.step_words import StepAction as AboutSteps

@@ -28,7 +28,6 @@ from gsched.simulate.traces import TraceJob
 from gsched.wire.messages import (
     Call,
     Done,
-    LaunchSpec,
     ManagePolicy,
     PolicyOp,
     Refused,
@@ -36,6 +35,7 @@ from gsched.wire.messages import (
     SubmitJob,
     UpdateJob,
 )
+from gsched.wire.nodes import LaunchSpec
 
 CLUSTER = "22222222-2222-2222-2222-222222222222"
 #: the wall clock at a trace's zero, where the trace has no date: 2024-01-01

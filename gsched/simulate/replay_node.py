@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from gsched.config import NodeConfig
 from gsched.ledger import NodeMessage
 from gsched.model import Gpu, Phase
-from gsched.wire.messages import (
-    PROTOCOL,
+from gsched.wire.codec import PROTOCOL
+from gsched.wire.nodes import (
     AttemptReport,
     Forget,
     Go,

@@ -25,7 +25,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gsched.wire.messages import MAX_FRAME, BadMessage
+from gsched.wire.codec import MAX_FRAME, BadMessage
 
 _LENGTH = struct.Struct(">I")
 #: seconds for one step of the conversation: a client that sleeps does not hold a worker longer

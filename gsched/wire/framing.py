@@ -6,7 +6,7 @@ import struct
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from gsched.wire.messages import MAX_FRAME, BadMessage
+from gsched.wire.codec import MAX_FRAME, BadMessage
 
 if TYPE_CHECKING:
     from socket import socket

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import zmq
 import zmq.backend
 
+from gsched.wire.codec import MAX_FRAME
 from gsched.wire.identity import LOCAL_DOMAIN, NODE_DOMAIN, Admission, KeyHolder, key_holder
 from gsched.wire.keys import CONTROLLER, FRONTEND, KeyPair, load_pair, load_public
-from gsched.wire.messages import MAX_FRAME
 from gsched.wire.paths import reachable
 
 #: Messages that may wait in one direction of one link before they are dropped. What is dropped

@@ -13,12 +13,12 @@ import msgspec
 
 from gsched.model.job import Job
 from gsched.model.step import Callback, Step, StepSpec
-from gsched.wire.messages import _Msg
+from gsched.wire.codec import Message
 
 # ---- client -> agent ------------------------------------------------------------------------
 
 
-class Behalf(_Msg):
+class Behalf(Message):
     """Whom the next request is of. Only from root, the SlurmUser or the agent's own user."""
 
     uid: int
@@ -26,7 +26,7 @@ class Behalf(_Msg):
     pid: int
 
 
-class CreateStep(_Msg):
+class CreateStep(Message):
     """Run a step. Answered by Taken or NotTaken."""
 
     request_id: bytes
@@ -36,7 +36,7 @@ class CreateStep(_Msg):
     environment: bytes = b""
 
 
-class AttachStep(_Msg):
+class AttachStep(Message):
     """Let another client follow a step (sattach). Answered by Taken or NotTaken."""
 
     request_id: bytes
@@ -51,7 +51,7 @@ class AttachStep(_Msg):
     layout_only: bool = False
 
 
-class StatSteps(_Msg):
+class StatSteps(Message):
     """What running steps use now (sstat). Answered by Usages or NotTaken."""
 
     job_id: int
@@ -60,25 +60,25 @@ class StatSteps(_Msg):
     pids: bool = False
 
 
-class TellSteps(_Msg):
+class TellSteps(Message):
     """Tell the controller of all steps of a job now. Answered by Taken once it has them."""
 
     job_id: int
 
 
-class ListPids(_Msg):
+class ListPids(Message):
     """The processes of all steps on a node (scontrol listpids). Answered by Pids."""
 
 
 ToAgent = Behalf | CreateStep | AttachStep | StatSteps | TellSteps | ListPids
 
 
-class Taken(_Msg):
+class Taken(Message):
     request_id: bytes
     step: int = -1
 
 
-class NotTaken(_Msg):
+class NotTaken(Message):
     """What srun says, a line for each sentence, without its name in front ("error: Unable to create
     step for job 7: ..."), and the symbolic name where it has one."""
 
@@ -120,7 +120,7 @@ class StepUse(msgspec.Struct, array_like=True, gc=False):
     gpu_mem_mb: int = -1
 
 
-class Usages(_Msg):
+class Usages(Message):
     steps: list[StepUse]
 
 
@@ -133,7 +133,7 @@ class StepPids(msgspec.Struct, array_like=True, gc=False):
     pids: list[tuple[int, int, int]]
 
 
-class Pids(_Msg):
+class Pids(Message):
     steps: list[StepPids]
 
 
@@ -143,7 +143,7 @@ FromAgent = Taken | NotTaken | Usages | Pids
 # ---- what lies in the place of a script for srun and salloc outside a job --------------------
 
 
-class Interactive(_Msg):
+class Interactive(Message):
     """Stored as the script of a job with `spec.interactive`: whom to call once it is allocated,
     and for srun the step to run at once (its job_id 0: the job's)."""
 
@@ -156,7 +156,7 @@ class Interactive(_Msg):
 # ---- agent <-> agent (payload of messages.StepMail) ------------------------------------------
 
 
-class LaunchStep(_Msg):
+class LaunchStep(Message):
     """Leader -> node: run its share. Repeated until the node has told a StepShare of it."""
 
     step: Step
@@ -173,7 +173,7 @@ class LaunchStep(_Msg):
     components: list[Job] = []
 
 
-class StopStep(_Msg):
+class StopStep(Message):
     """Leader -> node: signal its tasks; signum 0 ends it (TERM, KillWait, KILL). Repeated while
     it must end and has not."""
 
@@ -193,7 +193,7 @@ class TaskEnd(msgspec.Struct, array_like=True, gc=False):
     elapsed_ms: int = 0
 
 
-class FollowStep(_Msg):
+class FollowStep(Message):
     """Leader -> node: one more client follows its share (sattach)."""
 
     step: int
@@ -203,7 +203,7 @@ class FollowStep(_Msg):
     stdin: bool = False
 
 
-class StepShare(_Msg):
+class StepShare(Message):
     """Node -> leader: where its share stands; all that is known, each time. Repeated after the
     end until StepKnown."""
 
@@ -220,13 +220,13 @@ class StepShare(_Msg):
     followed: list[bytes] = []
 
 
-class StepKnown(_Msg):
+class StepKnown(Message):
     """Leader -> node: the end of its share is journalled."""
 
     step: int
 
 
-class PassOn(_Msg):
+class PassOn(Message):
     """Node -> leader: a client's request that reached the wrong node; `token` comes back."""
 
     token: int
@@ -235,7 +235,7 @@ class PassOn(_Msg):
     payload: bytes
 
 
-class PassedBack(_Msg):
+class PassedBack(Message):
     token: int
     payload: bytes
 

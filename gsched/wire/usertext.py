@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gsched import rawtext
-from gsched.wire.messages import MAX_FRAME, BadMessage
+from gsched.wire.codec import MAX_FRAME, BadMessage
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def shown(message: T) -> T:
 
 
 def decode(union: Any, frame: bytes | memoryview) -> Any:
-    """As `gsched.wire.messages.decode`, with texts as commands have them."""
+    """As `gsched.wire.codec.decode`, with texts as commands have them."""
     decoder = _decoders.get(union)
     if decoder is None:
         decoder = _decoders[union] = msgspec.msgpack.Decoder(union)

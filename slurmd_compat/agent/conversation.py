@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gsched.model import Phase
-from gsched.wire.messages import AttemptReport, Register, Report, Welcome
+from gsched.wire.nodes import AttemptReport, Register, Report, Welcome
 from slurmd_compat.agent.attempt import Attempt
 from slurmd_compat.agent.step_words import StepAction
 from slurmd_compat.agent.steps import Steps

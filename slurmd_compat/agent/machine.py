@@ -17,7 +17,7 @@ from gsched.config import Config
 from gsched.environment import wants_login
 from gsched.layout import plan_step
 from gsched.model import Phase
-from gsched.wire.messages import (
+from gsched.wire.nodes import (
     Forget,
     Go,
     Kill,

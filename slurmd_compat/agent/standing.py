@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gsched.model import Phase
-from gsched.wire.messages import Pause
+from gsched.wire.nodes import Pause
 from slurmd_compat.agent.attempt import SPAWNED, Attempt
 from slurmd_compat.agent.step_words import StepAction
 from slurmd_compat.agent.words import Action, Key, SignalStep

@@ -14,7 +14,7 @@ from gsched.hostlist import compress
 from gsched.model.step import StepState
 from gsched.rawtext import to_bytes
 from gsched.stepenv import salloc_environment
-from gsched.wire.messages import BadMessage, decode
+from gsched.wire.codec import BadMessage, decode
 from gsched.wire.steps import Interactive
 from slurmd_compat.agent import step_text
 from slurmd_compat.agent.step_create import JobSteps, NoStep

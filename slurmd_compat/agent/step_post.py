@@ -9,7 +9,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from gsched.model import Phase
-from gsched.wire.messages import BadMessage, decode, encode
+from gsched.wire.codec import BadMessage, decode, encode
 from gsched.wire.steps import (
     AttachStep,
     CreateStep,

@@ -15,7 +15,7 @@ from gsched.layout import Planned, plan_step
 from gsched.model import Job, NodeAlloc, Phase
 from gsched.model.step import Step, StepSpec
 from gsched.rawtext import to_bytes
-from gsched.wire.messages import encode
+from gsched.wire.codec import encode
 from gsched.wire.steps import (
     AttachStep,
     CreateStep,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gsched.model import Phase
-from gsched.wire.messages import Preempt
+from gsched.wire.nodes import Preempt
 from slurmd_compat.agent.attempt import SPAWNED, Attempt
 from slurmd_compat.agent.step_words import StepAction
 from slurmd_compat.agent.words import Action, DropNotice, Key, Marked, SignalStep, WriteNotice

@@ -8,14 +8,7 @@ import msgspec
 
 from gsched.model import Phase
 from gsched.model.step import BATCH_STEP
-from gsched.wire.messages import (
-    AttemptReport,
-    LaunchSpec,
-    Orders,
-    Reregister,
-    StepsKept,
-    Welcome,
-)
+from gsched.wire.nodes import AttemptReport, LaunchSpec, Orders, Reregister, StepsKept, Welcome
 
 
 class Key(NamedTuple):

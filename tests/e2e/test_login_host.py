@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 from e2e_support import BIN, LocalCluster, until
 
+from gsched.wire.codec import decode, encode
 from gsched.wire.framing import frame, recv_frame, send_frame
-from gsched.wire.messages import FromFrontend, OnBehalf, StatusQuery, decode, encode
+from gsched.wire.messages import FromFrontend, OnBehalf, StatusQuery
 
 
 def free_port() -> int:

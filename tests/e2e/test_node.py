@@ -16,7 +16,7 @@ import pytest
 from node_support import NodeUnderTest
 
 from gsched.model import Phase
-from gsched.wire.messages import Forget, Kill, SetLimit, Signal
+from gsched.wire.nodes import Forget, Kill, SetLimit, Signal
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from node_support import NodeUnderTest
 
 from gsched.model import Phase
-from gsched.wire.messages import Kill
+from gsched.wire.nodes import Kill
 
 
 def node_with(*lines: str) -> NodeUnderTest:

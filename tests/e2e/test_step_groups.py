@@ -15,7 +15,7 @@ from step_support import Listener, a_job, create, finished, socket_of, wait_for
 
 from gsched.model import Phase
 from gsched.model.step import StepState
-from gsched.wire.messages import Forget, Kill
+from gsched.wire.nodes import Forget, Kill
 from gsched.wire.steps import Taken
 from slurmd_compat.binding import NVIDIA_MAJOR
 

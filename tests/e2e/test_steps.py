@@ -13,7 +13,7 @@ from step_support import Listener, a_job, ask, create, finished, socket_of, wait
 
 from gsched.model import Phase
 from gsched.model.step import BATCH_STEP, StepState
-from gsched.wire.messages import Kill
+from gsched.wire.nodes import Kill
 from gsched.wire.steps import NotTaken, StatSteps, Taken, Usages
 
 

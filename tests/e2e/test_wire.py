@@ -17,9 +17,9 @@ from wire_support import Daemons, a_job, until
 
 from gsched.client import Client, RequestRefused
 from gsched.model import Gpu
+from gsched.wire.codec import PROTOCOL, decode, encode
 from gsched.wire.framing import ConnectionClosed, recv_frame, send_frame
 from gsched.wire.messages import (
-    PROTOCOL,
     BlobQuery,
     Call,
     CancelJobs,
@@ -27,17 +27,10 @@ from gsched.wire.messages import (
     FromFrontend,
     JobQuery,
     NodeQuery,
-    Orders,
     Ping,
-    Prepare,
     Refused,
-    Register,
-    Report,
-    ToNode,
-    Welcome,
-    decode,
-    encode,
 )
+from gsched.wire.nodes import Orders, Prepare, Register, Report, ToNode, Welcome
 from gsched.wire.sockets import dial_controller
 
 CONNECT_FAILURE = "Unable to contact slurm controller (connect failure)"

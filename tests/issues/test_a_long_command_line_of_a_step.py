@@ -13,7 +13,7 @@ from unit.ledger_support import CONF, Bench, at
 from gsched.ledger import sane
 from gsched.model import NodeAlloc, Phase, Step, StepNode
 from gsched.model.step import Callback, StepSpec
-from gsched.wire.messages import AttemptReport, Report
+from gsched.wire.nodes import AttemptReport, Report
 from gsched.wire.steps import CreateStep, NotTaken
 from slurmd_compat.agent.step_words import Ask, Source
 

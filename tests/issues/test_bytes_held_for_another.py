@@ -12,8 +12,9 @@ from gsched.frontend.limits import Limits
 from gsched.frontend.reader import Reads
 from gsched.frontend.upstream import Upstream
 from gsched.frontend.worker import Worker
+from gsched.wire.codec import encode
 from gsched.wire.framing import frame
-from gsched.wire.messages import OnBehalf, encode
+from gsched.wire.messages import OnBehalf
 
 
 def test_half_a_request_is_the_users(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from node_support import NodeUnderTest
 from step_support import Listener, a_job, create, finished, socket_of
 
 from gsched.model import Phase
-from gsched.wire.messages import Forget, Kill
+from gsched.wire.nodes import Forget, Kill
 from slurmd_compat.agent import HookDone, Key
 from slurmd_compat.hooks import Command, Hooks
 

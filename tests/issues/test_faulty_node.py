@@ -20,7 +20,8 @@ from gsched.ledger import NodeMessage
 from gsched.ledger.nodes import bind_gpus
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, JobState, Phase
-from gsched.wire.messages import PROTOCOL, Register, Report, Welcome
+from gsched.wire.codec import PROTOCOL
+from gsched.wire.nodes import Register, Report, Welcome
 
 
 def recorded(out: Outcome) -> Outcome:

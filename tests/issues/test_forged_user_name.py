@@ -15,7 +15,7 @@ from e2e_support import TEST_USER, LocalCluster, prefix
 from node_support import NodeUnderTest
 
 from gsched.model import Phase
-from gsched.wire.messages import Prepare
+from gsched.wire.nodes import Prepare
 
 #: sends a submission under the name that argv[2] says
 FORGE = """

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from wire_support import Daemons, a_job
 
+from gsched.wire.codec import decode, encode
 from gsched.wire.framing import frame, recv_frame
-from gsched.wire.messages import FromFrontend, JobQuery, JobRows, Refused, decode, encode
+from gsched.wire.messages import FromFrontend, JobQuery, JobRows, Refused
 
 JOBS = 400
 QUERIES = 1500

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from wire_support import Daemons
 
+from gsched.wire.codec import decode, encode
 from gsched.wire.framing import frame, recv_frame
-from gsched.wire.messages import FromFrontend, JobQuery, JobRows, decode, encode
+from gsched.wire.messages import FromFrontend, JobQuery, JobRows
 
 #: files that each worker may still open
 ROOM = 20

@@ -13,7 +13,7 @@ from node_support import NodeUnderTest
 from step_support import Listener, create, finished, socket_of
 
 from gsched.model import Phase
-from gsched.wire.messages import Forget
+from gsched.wire.nodes import Forget
 from gsched.wire.steps import NotTaken
 
 pytestmark = pytest.mark.root

@@ -15,7 +15,8 @@ from test_agent import World
 
 from gsched.ledger import NodeMessage, Tick
 from gsched.model import Phase
-from gsched.wire.messages import PROTOCOL, Forget, Orders, Register, Report, Reregister
+from gsched.wire.codec import PROTOCOL
+from gsched.wire.nodes import Forget, Orders, Register, Report, Reregister
 
 
 def test_a_session_that_ended_is_not_opened_again() -> None:

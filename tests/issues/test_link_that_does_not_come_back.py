@@ -16,7 +16,8 @@ import zmq
 
 from gsched.frontend import upstream
 from gsched.frontend.upstream import REDIAL_S, Upstream
-from gsched.wire.messages import Call, Done, Ping, Reply, decode, encode
+from gsched.wire.codec import decode, encode
+from gsched.wire.messages import Call, Done, Ping, Reply
 
 
 def test_after_a_stranger_at_the_address_the_controller_is_found(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from test_agent import World, key_of, launch
 from gsched.accounting.rows import row
 from gsched.ledger import HookEnded
 from gsched.model import Fact, JobSpec, JobState, NodeFlag, Phase
-from gsched.wire.messages import Prepare, SubmitJob
+from gsched.wire.messages import SubmitJob
+from gsched.wire.nodes import Prepare
 from slurmd_compat.agent import Failed, HookDone
 
 ACCOUNTING = "AccountingStorageType=accounting_storage/slurmdbd\n"

@@ -16,7 +16,8 @@ from ledger_support import Bench, at
 from gsched.ledger import Ledger, Meta
 from gsched.ledger.invariants import check
 from gsched.model import JobState, NodeFlag, Phase
-from gsched.wire.messages import AttemptReport, Forget, Kill, UpdateJob
+from gsched.wire.messages import UpdateJob
+from gsched.wire.nodes import AttemptReport, Forget, Kill
 
 
 def orders(bench: Bench, node: str) -> list[object]:

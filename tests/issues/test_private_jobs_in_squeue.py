@@ -11,7 +11,8 @@ import pytest
 from gsched.frontend.reader import Reads
 from gsched.model import Job, JobSpec, JobState, NodeAlloc
 from gsched.store import Store, number_key
-from gsched.wire.messages import FromFrontend, JobQuery, JobRows, StepQuery, StepRows, decode
+from gsched.wire.codec import decode
+from gsched.wire.messages import FromFrontend, JobQuery, JobRows, StepQuery, StepRows
 
 
 @pytest.mark.parametrize(

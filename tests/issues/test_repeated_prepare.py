@@ -7,7 +7,8 @@ from unit.ledger_support import Bench
 
 from gsched.ledger import Tick
 from gsched.model import JobState
-from gsched.wire.messages import Prepare, UpdateNode
+from gsched.wire.messages import UpdateNode
+from gsched.wire.nodes import Prepare
 
 
 def repeated(b: Bench) -> list[Prepare]:

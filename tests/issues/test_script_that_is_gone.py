@@ -12,7 +12,7 @@ import pytest
 from node_support import NodeUnderTest
 
 from gsched.model import Phase
-from gsched.wire.messages import Forget
+from gsched.wire.nodes import Forget
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from node_support import NodeUnderTest
 from step_support import Listener, a_job, create, socket_of, wait_for
 
 from gsched.model import Phase
-from gsched.wire.messages import Kill
+from gsched.wire.nodes import Kill
 from slurmd_compat.stepd import read_status
 
 SCRIPT = """

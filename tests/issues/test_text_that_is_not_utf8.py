@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from gsched.wire.messages import JobQuery, encode
+from gsched.wire.codec import encode
+from gsched.wire.messages import JobQuery
 
 
 @pytest.mark.parametrize("raw", [b"gr\xf6", b"\xff", b"/home/\xe9t\xe9"])

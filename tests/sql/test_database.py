@@ -26,16 +26,8 @@ from gsched.frontend.accounting import Accounting, Live
 from gsched.model import Fact, Job, JobState
 from gsched.model.acct import AcctJob
 from gsched.store import Snapshot, Store, StoreReader, number_key
-from gsched.wire.messages import (
-    AcctQuery,
-    AcctRows,
-    AckOutbox,
-    Done,
-    FromFrontend,
-    Refused,
-    Write,
-    decode,
-)
+from gsched.wire.codec import decode
+from gsched.wire.messages import AcctQuery, AcctRows, AckOutbox, Done, FromFrontend, Refused, Write
 
 STATE = "2108c059-7d8f-41b2-bb82-0a6d84b93ea1"
 CONF = """\

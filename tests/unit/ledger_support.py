@@ -9,17 +9,10 @@ from gsched.ledger import Ledger, Meta, NodeMessage, Outcome, Start, TakeOver, T
 from gsched.ledger.invariants import check
 from gsched.model import Gpu, Job, JobSpec, Phase, Shape, Verdict
 from gsched.scheduling import run_pass
-from gsched.wire.messages import (
-    PROTOCOL,
-    AttemptReport,
-    Call,
-    Order,
-    Register,
-    Reply,
-    Report,
-    SubmitJob,
-)
+from gsched.wire.codec import PROTOCOL
+from gsched.wire.messages import Call, Reply, SubmitJob
 from gsched.wire.messages import Write as AnyWrite
+from gsched.wire.nodes import AttemptReport, Order, Register, Report
 
 CONF = """
 ClusterName=peer

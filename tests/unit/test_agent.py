@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gsched.config import Config
 from gsched.config.types import Host
 from gsched.model import Job, JobSpec, NodeAlloc, Phase
-from gsched.wire.messages import (
+from gsched.wire.nodes import (
     AttemptReport,
     Forget,
     Go,

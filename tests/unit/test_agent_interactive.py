@@ -7,7 +7,7 @@ from agent_world import Client, World
 
 from gsched.model import Phase
 from gsched.model.step import Callback, StepSpec
-from gsched.wire.messages import Kill, Notify
+from gsched.wire.nodes import Kill, Notify
 from gsched.wire.steps import Interactive
 
 INT, QUIT, KILL, USR1, TERM, CONT = 2, 3, 9, 10, 15, 18
@@ -246,7 +246,7 @@ def test_an_interactive_job_that_never_ran() -> None:
     callback = Callback("h", 50, bytes(32))
     world = World(1, interactive=Interactive(callback))
     world.run = lambda: None  # type: ignore[method-assign]
-    from gsched.wire.messages import LaunchSpec, Prepare
+    from gsched.wire.nodes import LaunchSpec, Prepare
 
     launch = LaunchSpec(world.job, 0, ["Gn10", "Gn11"], 0, world.script)
     world.order("n1", Prepare(0, launch, go=False))

@@ -6,7 +6,7 @@ from unit.test_agent import World, key_of, launch
 from unit.test_agent_steps import running as steps_running
 
 from gsched.model import Phase
-from gsched.wire.messages import Forget, Kill, Pause, Prepare
+from gsched.wire.nodes import Forget, Kill, Pause, Prepare
 from slurmd_compat.agent import Ended, Key, Released, SignalStep, Started, Tick
 
 #: as Linux numbers them

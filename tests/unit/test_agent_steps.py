@@ -8,7 +8,7 @@ from agent_world import CLUSTER, Client, World
 
 from gsched.model import Phase
 from gsched.model.step import Callback, StepState
-from gsched.wire.messages import Kill, Signal, StepsKept
+from gsched.wire.nodes import Kill, Signal, StepsKept
 from gsched.wire.steps import AttachStep, FollowStep, NotTaken, Taken, TellSteps
 from slurmd_compat.agent import Linked, Tick, step_text, steps
 from slurmd_compat.agent.step_words import (

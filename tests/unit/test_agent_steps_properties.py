@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gsched.model import Phase
 from gsched.model.step import Callback, StepSpec
-from gsched.wire.messages import Signal
+from gsched.wire.nodes import Signal
 from gsched.wire.steps import Interactive
 
 STATUSES = st.sampled_from([0, 0, 0, 1 << 8, 3 << 8, 9, 11, 15])

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gsched.frontend.commands import _Files
+from gsched.wire.codec import BadMessage
 from gsched.wire.commandline import Conversation, parse
-from gsched.wire.messages import BadMessage
 
 
 def field(letter: bytes, value: bytes) -> bytes:

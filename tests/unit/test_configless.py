@@ -12,7 +12,8 @@ import pytest
 from gsched.config import ConfigError, load_config, parse_config
 from gsched.config.bundle import MAX_BYTES, bundle, pack, unpack
 from gsched.controller.configless import Files
-from gsched.wire.messages import ConfigFiles, ToNode, decode
+from gsched.wire.codec import decode
+from gsched.wire.nodes import ConfigFiles, ToNode
 from gsched.wire.process import ProcessProblem
 from slurmd_compat.configless import renew, servers
 

@@ -6,7 +6,8 @@ from unit.ledger_support import Bench, at
 
 from gsched.ledger import Tick
 from gsched.model import Job, JobState, Phase, Shape
-from gsched.wire.messages import Kill, UpdateJob
+from gsched.wire.messages import UpdateJob
+from gsched.wire.nodes import Kill
 
 
 def tick(b: Bench, now: float) -> None:

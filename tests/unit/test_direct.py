@@ -16,19 +16,9 @@ from gsched.frontend.limits import Limits
 from gsched.frontend.names import Names
 from gsched.frontend.upstream import Upstream
 from gsched.model import JobSpec
+from gsched.wire.codec import MAX_FRAME, decode, encode
 from gsched.wire.identity import Credentials
-from gsched.wire.messages import (
-    MAX_FRAME,
-    TOO_OFTEN,
-    Call,
-    CancelJobs,
-    Done,
-    Ping,
-    Refused,
-    SubmitJob,
-    decode,
-    encode,
-)
+from gsched.wire.messages import TOO_OFTEN, Call, CancelJobs, Done, Ping, Refused, SubmitJob
 
 WHO = Credentials(pid=7, uid=os.getuid(), gid=os.getgid())
 

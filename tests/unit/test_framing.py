@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gsched.wire.codec import BadMessage, decode, encode
 from gsched.wire.framing import ConnectionClosed, Unframer, frame, recv_frame, send_frame
-from gsched.wire.messages import BadMessage, Call, Ping, ToFrontend, decode, encode
+from gsched.wire.messages import Call, Ping, ToFrontend
 
 
 def test_header_is_four_bytes_big_endian() -> None:

@@ -14,23 +14,21 @@ from gsched.frontend.limits import Accounts, Limits
 from gsched.frontend.reader import Behind, Mirror, Reads
 from gsched.model import Job, JobSpec, JobState, Node, NodeAlloc, Verdict
 from gsched.store import Store, StoreReader, ViewStore, number_key
+from gsched.wire.codec import decode
 from gsched.wire.messages import (
     Blob,
     BlobQuery,
-    Forget,
     FromFrontend,
     JobQuery,
     JobRows,
-    LaunchSpec,
     NodeQuery,
     NodeRows,
-    Prepare,
     Read,
     Refused,
     Status,
     StatusQuery,
-    decode,
 )
+from gsched.wire.nodes import Forget, LaunchSpec, Prepare
 
 SMALL = 64 << 20
 

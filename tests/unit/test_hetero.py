@@ -10,17 +10,8 @@ from unit.ledger_support import Bench, at
 
 from gsched.ledger import Ledger
 from gsched.model import Job, JobSpec, JobState, Phase, Shape
-from gsched.wire.messages import (
-    CancelJobs,
-    Done,
-    Go,
-    Kill,
-    Prepare,
-    Refused,
-    SubmitJob,
-    UpdateJob,
-    UpdateNode,
-)
+from gsched.wire.messages import CancelJobs, Done, Refused, SubmitJob, UpdateJob, UpdateNode
+from gsched.wire.nodes import Go, Kill, Prepare
 
 GPUS_8 = Shape(gpus_per_node=8)
 WHOLE = Shape(exclusive=1)

@@ -13,9 +13,10 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gsched.wire.codec import encode
 from gsched.wire.identity import Admission, Credentials, KeyHolder, ipc_peer, stream_peer
 from gsched.wire.keys import KeyProblem, key_table, load_pair, load_public, make_keys
-from gsched.wire.messages import Ping, encode
+from gsched.wire.messages import Ping
 from gsched.wire.sockets import MAX_PARTS, ControllerSockets, Received, dial_controller, dial_local
 
 KEY = b"k" * 32

@@ -13,12 +13,12 @@ from gsched.wire.messages import (
     CancelJobs,
     Done,
     FirstLook,
-    Prepare,
     Refused,
     Reply,
     SubmitJob,
     UpdateJob,
 )
+from gsched.wire.nodes import Prepare
 
 ALL = Shape(min_nodes=4, max_nodes=4, nodes_set=True, exclusive=1)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gsched.model import Job, JobSpec, Phase
-from gsched.wire.messages import LaunchSpec
+from gsched.wire.nodes import LaunchSpec
 from slurmd_compat.agent import Identity, Record
 from slurmd_compat.journal import Journal, SpoolBusy
 

@@ -13,16 +13,12 @@ from gsched.wire.messages import (
     AckOutbox,
     CancelJobs,
     Done,
-    Forget,
-    Go,
-    Kill,
-    Prepare,
     Refused,
-    Signal,
     UpdateJob,
     UpdateNode,
     UpdatePartition,
 )
+from gsched.wire.nodes import Forget, Go, Kill, Prepare, Signal
 
 
 def test_a_job_runs_and_ends_and_is_forgotten_by_the_node() -> None:
@@ -339,7 +335,7 @@ def test_a_restarted_controller_adopts_what_runs() -> None:
 
 def test_attempts_newer_than_the_state_are_never_killed() -> None:
     b = Bench(register=False)
-    from gsched.wire.messages import AttemptReport
+    from gsched.wire.nodes import AttemptReport
 
     b.register("node1", [AttemptReport(77, 1, Phase.RUNNING)])
     node = b.led.nodes["node1"]
@@ -349,7 +345,7 @@ def test_attempts_newer_than_the_state_are_never_killed() -> None:
 
 def test_attempts_of_another_cluster_are_never_killed() -> None:
     b = Bench(register=False)
-    from gsched.wire.messages import AttemptReport
+    from gsched.wire.nodes import AttemptReport
 
     out = b.register("node1", [AttemptReport(1, 1, Phase.RUNNING)], cluster="other")
     assert out.messages[0][1].refused  # type: ignore[union-attr]

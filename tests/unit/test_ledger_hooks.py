@@ -13,7 +13,8 @@ from unit.ledger_support import CONF, Bench
 from gsched.ledger import HookEnded, Ledger, TakeOver
 from gsched.ledger.invariants import check
 from gsched.model import Job, JobSpec, JobState, Phase, Shape
-from gsched.wire.messages import AttemptReport, CancelJobs, Forget, Prepare, SubmitJob
+from gsched.wire.messages import CancelJobs, SubmitJob
+from gsched.wire.nodes import AttemptReport, Forget, Prepare
 
 BOTH = CONF + "PrologSlurmctld=/site/prolog\nEpilogSlurmctld=/site/epilog\n"
 

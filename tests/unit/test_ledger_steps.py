@@ -23,7 +23,8 @@ from gsched.model import (
     StepState,
     Usage,
 )
-from gsched.wire.messages import CancelJobs, Done, Signal, StepsKept, SubmitJob, UpdateJob
+from gsched.wire.messages import CancelJobs, Done, SubmitJob, UpdateJob
+from gsched.wire.nodes import Signal, StepsKept
 
 ACCOUNTING = CONF + "AccountingStorageType=accounting_storage/slurmdbd\n"
 

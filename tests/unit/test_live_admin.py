@@ -12,19 +12,9 @@ from gsched.config.overrides import with_partitions
 from gsched.ledger import Configure, Ledger, NodeMessage, TakeOver, Tick
 from gsched.ledger.invariants import check
 from gsched.model import Gpu, Job, JobState, Node, NodeFlag, PartitionChange, Phase, Shape
-from gsched.wire.messages import (
-    PROTOCOL,
-    CancelJobs,
-    Done,
-    Refused,
-    Register,
-    Report,
-    Reread,
-    Reregister,
-    UpdateJob,
-    UpdateNode,
-    UpdatePartition,
-)
+from gsched.wire.codec import PROTOCOL
+from gsched.wire.messages import CancelJobs, Done, Refused, UpdateJob, UpdateNode, UpdatePartition
+from gsched.wire.nodes import Register, Report, Reread, Reregister
 
 
 def part(b: Bench, verb: str, name: str, uid: int = 0, **fields: str) -> str:

@@ -6,7 +6,7 @@ from unit.ledger_support import Bench, at
 from unit.test_agent import World, key_of, launch
 
 from gsched.model import JobState, NodeFlag, Phase, Shape
-from gsched.wire.messages import Prepare
+from gsched.wire.nodes import Prepare
 from slurmd_compat.agent import Ended, HookDone, Released, RunHook, Unkillable
 
 

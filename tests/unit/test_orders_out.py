@@ -6,7 +6,8 @@ import msgspec
 
 from gsched.controller.orders import KEPT, Contents, pack
 from gsched.model import Job, JobSpec, NodeAlloc
-from gsched.wire.messages import Forget, LaunchSpec, Orders, Prepare, ToNode, decode, encode
+from gsched.wire.codec import decode, encode
+from gsched.wire.nodes import Forget, LaunchSpec, Orders, Prepare, ToNode
 
 
 def order(n: int, job: Job, index: int) -> Prepare:

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from gsched.frontend.commands import Commands
+from gsched.wire.codec import BadMessage
 from gsched.wire.commandline import parse
 from gsched.wire.framing import _recv_exactly
-from gsched.wire.messages import BadMessage
 from gsched_cli.own_mover import OwnMover
 
 SECRET = bytes(range(32))

@@ -14,7 +14,8 @@ from gsched.model import Job, JobState, Phase, Qos, Shape
 from gsched.model.policy import Assoc, User
 from gsched.policy.preempt import Rules, cycles
 from gsched.scheduling.explain import Asked, explain
-from gsched.wire.messages import CancelJobs, Kill, Preempt
+from gsched.wire.messages import CancelJobs
+from gsched.wire.nodes import Kill, Preempt
 from gsched_cli.why_words import cause_text
 
 QOS = CONF + "PreemptType=preempt/qos\nPreemptMode=REQUEUE\n"

@@ -16,7 +16,7 @@ from gsched.ledger import Outcome, TakeOver
 from gsched.ledger.invariants import check
 from gsched.model import Job, JobState, Phase, Shape
 from gsched.store import Store
-from gsched.wire.messages import Kill, Pause, Preempt
+from gsched.wire.nodes import Kill, Pause, Preempt
 
 TIERS = (
     CONF.replace("DefaultTime=1:00:00 State=UP", "DefaultTime=1:00:00 {low} OverSubscribe=FORCE:1")

@@ -11,7 +11,8 @@ from unit.test_hetero import run as run_unit
 from unit.test_preempt import QOS, WHOLE, bench, pass_time, run, sent, tell
 
 from gsched.model import Job, JobSpec, JobState, Phase, Qos, Shape
-from gsched.wire.messages import CancelJobs, Preempt, SubmitJob
+from gsched.wire.messages import CancelJobs, SubmitJob
+from gsched.wire.nodes import Preempt
 
 TWO = (Shape(gpus_per_node=8), Shape(gpus_per_node=4, min_cpus_node=4))
 

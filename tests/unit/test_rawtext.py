@@ -13,8 +13,8 @@ from gsched import rawtext
 from gsched.model import Job, JobSpec
 from gsched.model.step import StepSpec
 from gsched.wire.changes import JobDelta
+from gsched.wire.codec import decode as decode_in_daemon
 from gsched.wire.messages import Call, JobRows, Refused, SubmitJob, ToFrontend
-from gsched.wire.messages import decode as decode_in_daemon
 from gsched.wire.usertext import decode, encode, kept, shown
 
 #: bytes as users have them: also what is almost UTF-8, and the range that stands for bytes

@@ -10,7 +10,8 @@ from gsched.ledger.invariants import check
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
 from gsched.model.policy import Account, Assoc, User
-from gsched.wire.messages import Done, Kill, Prepare
+from gsched.wire.messages import Done
+from gsched.wire.nodes import Kill, Prepare
 
 GPU = "gres/gpu"
 #: nodes stay up however much time passes

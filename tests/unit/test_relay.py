@@ -6,15 +6,8 @@ from unit.ledger_support import Bench, at
 
 from gsched.ledger import NodeMessage
 from gsched.model import Job, JobSpec, Phase, Shape
-from gsched.wire.messages import (
-    AgentAnswer,
-    AgentCall,
-    AskAgent,
-    Done,
-    Refused,
-    StepMail,
-    SubmitJob,
-)
+from gsched.wire.messages import AskAgent, Done, Refused, SubmitJob
+from gsched.wire.nodes import AgentAnswer, AgentCall, StepMail
 
 TWO = Shape(min_nodes=2, max_nodes=2, nodes_set=True)
 

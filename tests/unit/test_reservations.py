@@ -13,7 +13,8 @@ from gsched import reserve
 from gsched.ledger import Ledger
 from gsched.ledger.invariants import check
 from gsched.model import Assoc, Hold, JobState, Phase, Reservation, Shape
-from gsched.wire.messages import Done, Prepare, Refused, SetLimit, UpdateNode, UpdateReservation
+from gsched.wire.messages import Done, Refused, UpdateNode, UpdateReservation
+from gsched.wire.nodes import Prepare, SetLimit
 
 HOUR = 3600
 

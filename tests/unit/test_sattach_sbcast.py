@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from launch_support import AttachStep, LaunchCluster, Launched, NotTaken, launch
 
-from gsched.wire.messages import Refused, decode
+from gsched.wire.codec import decode
+from gsched.wire.messages import Refused
 from gsched.wire.steps import Taken, ToAgent
 
 

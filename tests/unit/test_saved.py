@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from gsched.model import Job, JobSpec, NodeAlloc
-from gsched.wire.messages import LaunchSpec
+from gsched.wire.nodes import LaunchSpec
 from gsched_cli.saved import saved
 from slurmd_compat.agent import Key, Record, WriteNotice
 from slurmd_compat.notices import Notices, make_marks, variables

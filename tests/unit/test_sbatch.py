@@ -16,16 +16,7 @@ from sbatch_support import SLURM_CONF, FakeCluster, ended_job, sbatch
 from gsched.client import ControllerDown, RequestRefused
 from gsched.config import ConfigError, parse_config
 from gsched.model import JobState
-from gsched.wire.messages import (
-    Done,
-    Forecast,
-    JobQuery,
-    JobRows,
-    Refused,
-    Reply,
-    SubmitJob,
-    Write,
-)
+from gsched.wire.messages import Done, Forecast, JobQuery, JobRows, Refused, Reply, SubmitJob, Write
 from gsched_cli.options import BY_NAME
 
 SCRIPT = b"#!/bin/sh\ntrue\n"

@@ -28,15 +28,8 @@ from gsched.model import (
 from gsched.store import Snapshot, Store, ViewStore, number_key
 from gsched.store.versioned import Versioned
 from gsched.wire.changes import JobChanges, JobDelta
-from gsched.wire.messages import (
-    FromFrontend,
-    JobQuery,
-    JobRows,
-    Refused,
-    Status,
-    StatusQuery,
-    decode,
-)
+from gsched.wire.codec import decode
+from gsched.wire.messages import FromFrontend, JobQuery, JobRows, Refused, Status, StatusQuery
 from gsched_cli import queue_kept
 from gsched_cli.common import Streams
 from gsched_cli.kept import Kept

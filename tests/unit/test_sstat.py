@@ -9,7 +9,8 @@ from acct_support import T244
 from views_support import FakeReader, cpu_shape, invoke, make_job, share, transcript
 
 from gsched.model import Job, JobState, NodeAlloc, Step, StepNode
-from gsched.wire.messages import AskAgent, Done, Refused, Reply, Write, decode, encode
+from gsched.wire.codec import decode, encode
+from gsched.wire.messages import AskAgent, Done, Refused, Reply, Write
 from gsched.wire.steps import FromAgent, NotTaken, StatSteps, StepUse, ToAgent, Usages
 from gsched_cli.sstat import run
 

@@ -13,7 +13,7 @@ from gsched.ledger import Ledger, Outcome, TakeOver
 from gsched.ledger.invariants import check
 from gsched.ledger.state import Meta
 from gsched.model import Fact, Job, JobState, Node, NodeAlloc, Phase, Step, StepNode, StepState
-from gsched.wire.messages import AttemptReport, StepsKept
+from gsched.wire.nodes import AttemptReport, StepsKept
 
 ACCOUNTING = CONF + "AccountingStorageType=accounting_storage/slurmdbd\n"
 KINDS = {"meta": Meta, "job": Job, "node": Node, "step": Step, "outbox": Fact}

@@ -12,7 +12,7 @@ from layout_support import config, job
 from gsched.layout import StepRefused, plan_step
 from gsched.model import Job, Shape
 from gsched.model.step import StepSpec
-from gsched.wire.messages import LaunchSpec
+from gsched.wire.nodes import LaunchSpec
 from slurmd_compat.agent.step_create import JobSteps
 from slurmd_compat.agent.steps import Steps
 from slurmd_compat.agent.words import Record

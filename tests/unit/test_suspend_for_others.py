@@ -12,7 +12,8 @@ from unit.test_update import change
 from gsched.ledger import Ledger
 from gsched.ledger.invariants import check
 from gsched.model import Job, JobState, Phase, Qos, Shape
-from gsched.wire.messages import CancelJobs, Pause, Prepare
+from gsched.wire.messages import CancelJobs
+from gsched.wire.nodes import Pause, Prepare
 
 TIERS = (
     CONF.replace("State=UP", "OverSubscribe=FORCE:1 State=UP")

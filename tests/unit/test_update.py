@@ -10,7 +10,8 @@ from unit.ledger_support import CONF, Bench, at
 
 from gsched.ledger import Tick
 from gsched.model import Hold, Job, JobState, Phase, Shape
-from gsched.wire.messages import CancelJobs, Done, Notify, Order, Pause, SetLimit, UpdateJob
+from gsched.wire.messages import CancelJobs, Done, UpdateJob
+from gsched.wire.nodes import Notify, Order, Pause, SetLimit
 
 
 def change(b: Bench, job: Job, uid: int = 0, verb: str = "update", **fields: str) -> str:

@@ -70,7 +70,7 @@ ARROWS: dict[str, set[str]] = {
 }
 
 #: Message structs are data: whoever speaks of messages without sending any may import them.
-MESSAGES = ("gsched.wire.messages", "gsched.wire.steps")
+MESSAGES = tuple(f"gsched.wire.{name}" for name in ("codec", "messages", "nodes", "steps"))
 MAY_NAME_MESSAGES = {"slurmd_compat.agent", "simulate", "ledger"}
 
 PURE = {

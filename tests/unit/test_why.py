@@ -11,7 +11,8 @@ from gsched.ledger import Configure, NodeMessage
 from gsched.model import Phase
 from gsched.model.why import Away
 from gsched.scheduling import Planner
-from gsched.wire.messages import Report, UpdateNode
+from gsched.wire.messages import UpdateNode
+from gsched.wire.nodes import Report
 
 HOURS = 3600
 

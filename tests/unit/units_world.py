@@ -12,7 +12,7 @@ from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, JobState, Phase, Shape
 from gsched.model.policy import ROOT, Account, Assoc
 from gsched.policy import quota, units
-from gsched.wire.messages import Kill, Prepare
+from gsched.wire.nodes import Kill, Prepare
 
 GPU = "gres/gpu"
 CONF = """

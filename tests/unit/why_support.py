@@ -14,13 +14,9 @@ from gsched.ledger import NodeMessage
 from gsched.model import Gpu, Job, JobState
 from gsched.model.why import Cause, Lack, Place, Suggestion, Why
 from gsched.scheduling.explain import Asked, explain
-from gsched.wire.messages import (
-    PROTOCOL,
-    Register,
-    Reply,
-    Status,
-    Write,
-)
+from gsched.wire.codec import PROTOCOL
+from gsched.wire.messages import Reply, Status, Write
+from gsched.wire.nodes import Register
 from gsched_cli.common import Streams
 from gsched_cli.process import Process
 from gsched_cli.sbatch import run
