@@ -17,9 +17,9 @@ from gsched._reference.parts import (
     Request,
     Row,
 )
-from gsched._reference.placing import FOREVER, PLANNED, YEAR
 from gsched._reference.plan import Book
 from gsched._reference.quick import ASIDE, Quick, options
+from gsched._reference.state import FOREVER, PLANNED, YEAR
 
 
 class Core(Quick):

@@ -10,7 +10,7 @@ from gsched._reference.windows import Kept, Span
 
 
 class Sharing(Nearness):
-    """What of Placing goes by more than what is free."""
+    """What of State goes by more than what is free."""
 
     held: dict[int, Held]
     reservations: dict[int, Kept]

@@ -12,7 +12,7 @@ from gsched._reference.parts import Counts, Free, Held, Node, Request, bitmap, b
 from gsched._reference.windows import Kept
 
 if TYPE_CHECKING:
-    from gsched._reference.placing import Placing
+    from gsched._reference.state import State
 
 YEAR = 365 * 86400
 FOREVER = (1 << 63) - 1
@@ -64,7 +64,7 @@ class Book:
     """What is taken when, during one pass at `now`."""
 
     def __init__(
-        self, nodes: list[Node], held: list[Held], now: int, options: Options, windows: Placing
+        self, nodes: list[Node], held: list[Held], now: int, options: Options, windows: State
     ) -> None:
         self.nodes, self.now, self.options = nodes, now, options
         self.windows = windows

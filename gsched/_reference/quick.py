@@ -10,9 +10,9 @@ from gsched import _core
 from gsched._core import Reservation, Start
 from gsched._reference.limits import Limits
 from gsched._reference.parts import Held, Job, Request, Row
-from gsched._reference.placing import YEAR
 from gsched._reference.plan import Book, Options
 from gsched._reference.preempt import Preempt
+from gsched._reference.state import YEAR
 
 #: reservations made in a quick pass
 REPLANS = 128

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from gsched import _core
 from gsched._core import Placement
 from gsched._reference.parts import Free, Request
-from gsched._reference.placing import FOREVER, YEAR, Placing
+from gsched._reference.refusing import Refusing
+from gsched._reference.state import FOREVER, YEAR
 from gsched._reference.windows import Span
 
 
-class Surveys(Placing):
+class Surveys(Refusing):
     """See _core.pyi."""
 
     @contextmanager
