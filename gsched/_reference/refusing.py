@@ -23,7 +23,12 @@ class Refusing(Placing):
         return self.find(self.requests[req], self.empty(all_up=False)) is not None
 
     def ever(self, req: int) -> bool:
-        return self.find(self.requests[req], self.empty(all_up=True)) is not None
+        # What is kept for idle GPUs makes nothing impossible.
+        outer, self.keeping = self.keeping, False
+        try:
+            return self.find(self.requests[req], self.empty(all_up=True)) is not None
+        finally:
+            self.keeping = outer
 
     def can_ever(self, req: int) -> Refusal | None:
         return None if self.ever(req) else self.refusal(req, True)
