@@ -125,7 +125,7 @@ def _usage_v1(dirs: dict[str, str]) -> Usage:
     if "cpuacct" in dirs:
         user = _number(_read(f"{dirs['cpuacct']}/cpuacct.usage_user")) // 1000
         system = _number(_read(f"{dirs['cpuacct']}/cpuacct.usage_sys")) // 1000
-        # The two are counted in ticks, on which a short task may fall or not; their sum is measured.
+        # The two count ticks, on which a short task may fall or not; their sum is measured.
         whole = _number(_read(f"{dirs['cpuacct']}/cpuacct.usage")) // 1000
         if whole and user + system:
             user = whole * user // (user + system)
