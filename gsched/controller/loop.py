@@ -180,19 +180,16 @@ class Controller:
         last = self._clock.now()
         while not self._stopping:
             self._wait()
-            absent = self._clock.now() - last
-            if absent > ABSENT_S:
-                # Before the first message and the first look at who is silent.
-                self._log.warning(f"no message was read for {absent:.0f} s")
-                absence.excuse(self._ledger, absent)
-            began = last = self._clock.now()
+            # Before the first message and the first look at who is silent.
+            began = last = self._excuse(last)
             listens = began >= self._nodes_at
             heard = False
             out = Outcome()
             for received in self._sockets.receive(BATCH, nodes=listens):
                 heard = heard or received.remote
                 self._take(received, out)
-            now = self._clock.now()
+            # It may have been stopped just now as well.
+            now = last = self._excuse(last)
             if self._wake_at is not None and now >= self._wake_at:
                 self._wake_at = None
                 self._ledger.apply(Tick(), now, out)
@@ -209,6 +206,16 @@ class Controller:
             if heard:
                 now = self._clock.now()
                 self._nodes_at = now + min((now - began) * (1 / NODE_SHARE - 1), MAX_GATHER_S)
+
+    def _excuse(self, last: float) -> float:
+        """The time now. Nobody is silent for the time since `last` if that was too long for this
+        process to have run: nothing could be heard meanwhile."""
+        now = self._clock.now()
+        absent = now - last
+        if absent > ABSENT_S:
+            self._log.warning(f"no message was read for {absent:.0f} s")
+            absence.excuse(self._ledger, absent)
+        return now
 
     def _wait(self) -> None:
         now = self._clock.now()
