@@ -8,6 +8,7 @@ from collections.abc import Callable
 from gsched.model import Phase
 from gsched.wire.nodes import Pause
 from slurmd_compat.agent.attempt import SPAWNED, Attempt
+from slurmd_compat.agent.deadlines import Deadlines
 from slurmd_compat.agent.step_words import StepAction
 from slurmd_compat.agent.words import Action, Key, SignalStep
 
@@ -17,7 +18,7 @@ SIGCONT, SIGSTOP, SIGTSTP = 18, 19, 20
 FOUND_MS = 2000
 
 
-class Standing:
+class Standing(Deadlines):
     """Attempts that stand still, by when they are stopped."""
 
     def __init__(
@@ -29,30 +30,16 @@ class Standing:
     ) -> None:
         """`act` takes actions, `put` journals an attempt, `signal_steps` sends its steps a signal,
         `retry_steps` looks at those that wait anew."""
+        super().__init__()
         self._act = act
         self._put = put
         self._signal_steps = signal_steps
         self._retry_steps = retry_steps
-        self._until: dict[Key, int] = {}
 
     def restore(self, attempt: Attempt, now: int) -> None:
         """After a restart of the daemon: whether it was stopped in time is not known."""
         if attempt.record.paused and attempt.record.phase < Phase.ENDED:
             self._until[attempt.record.key] = now + FOUND_MS
-
-    def wake_at(self) -> int:
-        """Monotonic ms at which something is due; -1: nothing is."""
-        return min(self._until.values(), default=-1)
-
-    def due(self, now: int) -> list[Key]:
-        """Those whose time is over. Each is told once."""
-        over = [key for key, until in self._until.items() if until <= now]
-        for key in over:
-            del self._until[key]
-        return over
-
-    def forget(self, key: Key) -> None:
-        self._until.pop(key, None)
 
     def order(self, attempt: Attempt, order: Pause, now: int) -> None:
         """It stands still, or goes on. What it does already it is told once more."""

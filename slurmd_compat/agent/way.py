@@ -8,6 +8,7 @@ from collections.abc import Callable
 from gsched.model import Phase
 from gsched.wire.nodes import Preempt
 from slurmd_compat.agent.attempt import SPAWNED, Attempt
+from slurmd_compat.agent.deadlines import Deadlines
 from slurmd_compat.agent.step_words import StepAction
 from slurmd_compat.agent.words import Action, DropNotice, Key, Marked, SignalStep, WriteNotice
 
@@ -19,7 +20,7 @@ CAUSE = "preempted"
 SOON_MS = 1000
 
 
-class Ways:
+class Ways(Deadlines):
     """Attempts that make way, by when their time is over."""
 
     def __init__(
@@ -32,31 +33,17 @@ class Ways:
     ) -> None:
         """`act` takes actions, `put` journals an attempt, `kill` ends one, `signal_steps` sends its
         steps a signal."""
+        super().__init__()
         self._kill_wait_s = kill_wait_s
         self._act = act
         self._put = put
         self._kill = kill
         self._signal_steps = signal_steps
-        self._until: dict[Key, int] = {}
 
     def restore(self, attempt: Attempt) -> None:
         """After a restart of the daemon."""
         if attempt.record.way_ms >= 0 and attempt.record.phase < Phase.ENDED:
             self._until[attempt.record.key] = attempt.record.way_ms
-
-    def wake_at(self) -> int:
-        """Monotonic ms at which something is due; -1: nothing is."""
-        return min(self._until.values(), default=-1)
-
-    def due(self, now: int) -> list[Key]:
-        """Those whose time is over. Each is told once."""
-        over = [key for key, until in self._until.items() if until <= now]
-        for key in over:
-            del self._until[key]
-        return over
-
-    def forget(self, key: Key) -> None:
-        self._until.pop(key, None)
 
     def order(self, attempt: Attempt, order: Preempt, now: int) -> None:
         """It has to make way, or need not any more. A second order to the same changes nothing."""
