@@ -35,7 +35,7 @@ def parse(text: str) -> list[Dep]:
     if "," in text and "?" in text:
         raise DependencyError(f"dependency {text!r} mixes , and ?")
     alternative = "?" in text
-    deps: list[Dep] = []
+    once: dict[tuple[str, int, int], Dep] = {}
     for item in text.split("?" if alternative else ","):
         name, _, ids = item.strip().partition(":")
         kind = name.lower()
@@ -46,17 +46,15 @@ def parse(text: str) -> list[Dep]:
         elif kind not in KINDS or (kind == "singleton" and ids):
             raise DependencyError(f"dependency {text!r} is wrong at {item!r}")
         if kind == "singleton":
-            deps.append(Dep("singleton", alternative=alternative))
+            once.setdefault((kind, 0, -1), Dep(kind, alternative=alternative))
             continue
         for number in ids.split(":"):
             match = _ID.fullmatch(number.lstrip())
             if match is None or match[3] == "0":
                 raise DependencyError(f"dependency {text!r} is wrong at {item!r}")
             task = int(match[2]) if match[2] and match[2] != "*" else -1
-            deps.append(Dep(kind, int(match[1]), task, int(match[3] or 0), alternative=alternative))
-    once: dict[tuple[str, int, int], Dep] = {}
-    for dep in deps:
-        once.setdefault((dep.kind, dep.job_id, dep.task), dep)
+            dep = Dep(kind, int(match[1]), task, int(match[3] or 0), alternative=alternative)
+            once.setdefault((kind, dep.job_id, task), dep)
     return list(once.values())
 
 
