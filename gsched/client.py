@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -192,6 +192,13 @@ class Client:
         ids = [os.urandom(16) for _ in todo] if request_ids is None else list(request_ids)
         if len(ids) != len(todo) or len(set(ids)) != len(ids):
             raise ValueError("every write needs a request id of its own")
+        found = self._carry(todo, ids)
+        # Reads that follow see what these writes did.
+        self._seen = max(self._seen, *(r.version for r in found if isinstance(r, Done)), 0)
+        return found
+
+    def _carry(self, todo: Sequence[Write], ids: Sequence[bytes]) -> list[Reply]:
+        """The answers to writes, in their order."""
         replies: dict[bytes, Reply] = {}
         failures = 0
         while len(replies) < len(todo):
@@ -206,12 +213,7 @@ class Client:
                 if failures > 20 or isinstance(error, TimeoutError):
                     raise ControllerDown(str(error)) from None
                 time.sleep(min(0.02 * failures, 0.2))
-        return self._saw([replies[i] for i in ids])
-
-    def _saw(self, found: list[Reply]) -> list[Reply]:
-        """Reads that follow see what these writes did."""
-        self._seen = max(self._seen, *(r.version for r in found if isinstance(r, Done)), 0)
-        return found
+        return [replies[i] for i in ids]
 
     def settings(self) -> Config:
         """slurm.conf as it is now, without what was changed of partitions at run time: asks nobody.

@@ -16,7 +16,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
 from gsched.client import Client
@@ -93,15 +93,11 @@ class _Asker(Client):
         self._who = who
         self._direct = direct
 
-    def call_many(
-        self, writes: Iterable[Write], request_ids: Iterable[bytes] | None = None
-    ) -> list[Reply]:
-        todo = list(writes)
+    def _carry(self, todo: Sequence[Write], ids: Sequence[bytes]) -> list[Reply]:
         if self._direct is None:
-            return super().call_many(todo, request_ids)
-        ids = [os.urandom(16) for _ in todo] if request_ids is None else list(request_ids)
+            return super()._carry(todo, ids)
         calls = [(each, kept(write)) for each, write in zip(ids, todo, strict=True)]
-        return self._saw([shown(reply) for reply in self._direct.carry_out(calls, self._who)])
+        return [shown(reply) for reply in self._direct.carry_out(calls, self._who)]
 
     def _files(self) -> Config:
         return self._known.config()
