@@ -10,9 +10,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+from waiting import PATIENCE, SLOW, until
 
 from gsched.client import Client
 from gsched.local.cluster import Cluster as OnDisk
@@ -21,22 +22,6 @@ from gsched.wire.messages import JobQuery
 
 BIN = Path(sys.executable).parent
 TEST_USER = "gschedtest"
-#: how much slower than an ordinary one this machine is (an emulated one about ten times)
-SLOW = float(os.environ.get("GSCHED_SLOW", "1"))
-#: seconds that anything may take on an ordinary machine that is busy
-PATIENCE = 30.0
-
-
-def until(what: str, ready: Callable[[], object], patience: float = PATIENCE) -> object:
-    """Waits until `ready()` is true and returns what it gave; fails naming `what`."""
-    patience *= SLOW
-    end = time.monotonic() + patience
-    while True:
-        got = ready()
-        if got:
-            return got
-        assert time.monotonic() < end, f"{what}: not within {patience:g} s"
-        time.sleep(0.05)
 
 
 @functools.cache

@@ -10,19 +10,18 @@ import socket
 import struct
 import subprocess
 import termios
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
 import pytest
+from waiting import PATIENCE
 
 SOURCES = Path(__file__).resolve().parents[1] / "cli" / "client"
 #: more flags for the compiler (tools/sanitize-program.sh client)
 FLAGS = os.environ.get("GSCHED_CLIENT_CFLAGS", "").split()
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 SECRET = bytes(range(100, 132))
-PATIENCE = 30.0
 ALL = 0xFFFFFFFF
 
 
@@ -192,14 +191,6 @@ class Moving:
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream:
                 stream.close()
-
-
-def until(what: str, ready: object, patience: float = PATIENCE) -> None:
-    """Waits until `ready()`, an outside fact of another process."""
-    end = time.monotonic() + patience
-    while not ready():  # type: ignore[operator]
-        assert time.monotonic() < end, f"{what}: not within {patience:g} s"
-        time.sleep(0.005)
 
 
 class Terminal:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import zmq
-from e2e_support import SLOW
+from waiting import PATIENCE, pause, until
 
 from gsched.model import Job, JobSpec, JobState, NodeAlloc, Phase
 from gsched.wire.codec import decode, encode
@@ -155,15 +155,9 @@ class NodeUnderTest:
             order.n = self.n
         self.sockets.send_node("node1", encode(Orders(self.epoch, self.session, list(orders))))
 
-    def until(self, what: str, ready: Callable[[], object], patience: float = 15.0) -> None:
-        patience *= SLOW
-        end = time.monotonic() + patience
-        while not ready():
-            assert time.monotonic() < end, f"{what}: not within {patience:g} s\n{self.log()}"
-            if self.sockets is None:
-                time.sleep(0.02)
-            else:
-                self.pump()
+    def until(self, what: str, ready: Callable[[], object], patience: float = PATIENCE) -> None:
+        between = pause if self.sockets is None else self.pump
+        until(what, ready, patience, between=between, log=self.log)
 
     def phase(self, job_id: int, phase: Phase, attempt: int = 1) -> AttemptReport:
         """Waits until the node reports the phase."""

@@ -6,12 +6,10 @@ import os
 import select
 import socket
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
-from e2e_support import SLOW
 from node_support import NodeUnderTest
+from waiting import until
 
 from gsched.model import Phase
 from gsched.model.step import Callback, StepSpec
@@ -121,15 +119,6 @@ class Listener:
         self.sock.close()
 
 
-def wait_for(what: str, ready: Callable[[], Any], patience: float = 15.0) -> Any:
-    patience *= SLOW
-    end = time.monotonic() + patience
-    while not (found := ready()):
-        assert time.monotonic() < end, f"{what}: not within {patience:g} s"
-        time.sleep(0.01)
-    return found
-
-
 def ask(path: str, message: Any) -> Any:
     """One request over a node's socket; its answer."""
     with socket.socket(socket.AF_UNIX) as sock:
@@ -159,6 +148,6 @@ def a_job(node: NodeUnderTest, job_id: int, **fields: object) -> None:
 
 def finished(node: NodeUnderTest, client: Listener) -> int:
     """The exit code that the client is told."""
-    wait_for(f"an exit code; {client.heard}", lambda: node.pump(1) or client.code is not None)
+    until(f"an exit code; {client.heard}", lambda: node.pump(1) or client.code is not None)
     assert client.code is not None
     return client.code

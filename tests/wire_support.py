@@ -10,9 +10,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from waiting import until
 
 from gsched.client import Client, ControllerDown
 from gsched.model import JobSpec, Shape
@@ -37,17 +37,6 @@ MinJobAge=300
 NodeName=node[1-4] CPUs=16 RealMemory=64000 Gres=gpu:h100:8 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-
-
-def until(what: str, ready: Callable[[], object], patience: float = 20.0) -> object:
-    """Waits until `ready()` is true and returns what it gave."""
-    end = time.monotonic() + patience
-    while True:
-        got = ready()
-        if got:
-            return got
-        assert time.monotonic() < end, f"{what}: not within {patience:g} s"
-        time.sleep(0.02)
 
 
 class Daemons:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mover_support import ALL, FLAGS, SECRET, Moving, Peer, build, hello, message, numbers, until
+from mover_support import ALL, FLAGS, SECRET, Moving, Peer, build, hello, message, numbers
 from once_support import once
+from waiting import until
 
 Start = Callable[..., Moving]
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mover_support import PATIENCE, Moving, Terminal, build, numbers, until
+from mover_support import PATIENCE, Moving, Terminal, build, numbers
 from once_support import once
+from waiting import until
 
 Start = Callable[..., Moving]
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from node_support import NodeUnderTest
-from step_support import Listener, a_job, create, finished, socket_of, wait_for
+from step_support import Listener, a_job, create, finished, socket_of
+from waiting import until
 
 from gsched.model import Phase
 from gsched.model.step import StepState
@@ -142,7 +143,7 @@ def test_a_step_sees_only_its_gpus_and_counts_them_from_zero(
 
     keep = Listener()
     create(socket_of(node), keep, 4, ["sleep", "60"], gpus_total=1, gpus_set=True, exact=True)
-    wait_for("a step that holds a GPU", lambda: node.pump(1) or keep.control)
+    until("a step that holds a GPU", lambda: node.pump(1) or keep.control)
     answer = create(socket_of(node), client, 4, argv, gpus_total=2, gpus_set=True, exact=True)
     assert isinstance(answer, Taken)
     assert finished(node, client) == 0

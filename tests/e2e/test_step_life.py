@@ -25,7 +25,7 @@ def cluster() -> Iterator[LocalCluster]:
 TRAPS = """\
 #!/bin/bash
 trap 'echo script got it' USR1
-srun bash -c 'trap "echo step got it; exit 0" USR1; for i in {1..300}; do sleep 0.1; done' &
+srun bash -c 'trap "echo step got it; exit 0" USR1; for i in {1..500}; do sleep 0.1; done' &
 while ! wait; do :; done
 """
 

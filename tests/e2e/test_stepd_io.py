@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
@@ -100,8 +101,10 @@ def test_who_does_not_read_gets_no_more_than_was_free(start: Start, client: Clie
 def test_a_client_that_sends_more_than_it_may_is_dropped(start: Start, client: Client) -> None:
     step = begin(start, client, tasks(1, "exec sleep 300"))
     client.until(lambda: client.connections)
-    for _ in range(8):
-        client.say(0, b"I", struct.pack(">I", 0) + b"x" * FREE)
+    # It may be dropped before it has said all.
+    with contextlib.suppress(OSError):
+        for _ in range(8):
+            client.say(0, b"I", struct.pack(">I", 0) + b"x" * FREE)
     client.finish()
     step.tell("kill9 silent")
     assert step.finish().wstatus == 9

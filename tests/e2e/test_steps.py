@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from node_support import NodeUnderTest
-from step_support import Listener, a_job, ask, create, finished, socket_of, wait_for
+from step_support import Listener, a_job, ask, create, finished, socket_of
+from waiting import until
 
 from gsched.model import Phase
 from gsched.model.step import BATCH_STEP, StepState
@@ -84,7 +85,7 @@ def test_what_a_step_uses(node: NodeUnderTest, client: Listener) -> None:
     a_job(node, 103, cpus=2)
     hold = "x=$(head -c 40000000 /dev/zero | tr '\\0' x); echo ready; sleep 60"
     create(socket_of(node), client, 103, ["sh", "-c", hold], ntasks=2)
-    wait_for("both are ready", lambda: node.pump(1) or len(client.output()) == 2)
+    until("both are ready", lambda: node.pump(1) or len(client.output()) == 2)
     answer = ask(socket_of(node), StatSteps(103, pids=True))
     assert isinstance(answer, Usages)
     batch, step = answer.steps
@@ -115,10 +116,10 @@ def test_the_daemon_dies_under_a_step(client: Listener) -> None:
         create(socket_of(node), client, 104, ["sh", "-c", script])
         waiting = Listener()
         create(socket_of(node), waiting, 104, ["sh", "-c", "echo mine"], ntasks=2)
-        wait_for("it waits", lambda: waiting.errors)
+        until("it waits", lambda: waiting.errors)
         node.kill()
         node.start()
-        wait_for("it calls again", lambda: len(client.control) == 2 and len(waiting.control) == 2)
+        until("it calls again", lambda: len(client.control) == 2 and len(waiting.control) == 2)
         go.touch()
         assert finished(node, client) == 4
         assert client.output() == {0: b"done\n"}
@@ -143,7 +144,7 @@ def test_the_daemon_is_away_while_a_step_ends(client: Listener) -> None:
         go = node.work / "go"
         script = f"while ! [ -e {go} ]; do sleep 0.05; done; kill -9 $$"
         create(socket_of(node), client, 105, ["sh", "-c", script])
-        wait_for("it runs", lambda: client.data)
+        until("it runs", lambda: client.data)
         node.kill()
         go.touch()
         time.sleep(0.3)
@@ -160,7 +161,7 @@ def test_a_client_that_is_killed(node: NodeUnderTest) -> None:
     a_job(node, 106)
     client = Listener()
     create(socket_of(node), client, 106, ["sleep", "60"])
-    wait_for("it runs", lambda: client.data)
+    until("it runs", lambda: client.data)
     client.close()
     second = Listener()
     create(socket_of(node), second, 106, ["true"])

@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mover_support import Moving, Peer, build, message, until
+from mover_support import Moving, Peer, build, message
 from once_support import once
+from waiting import until
 
 
 @pytest.fixture(scope="module")

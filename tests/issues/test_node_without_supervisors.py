@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from node_support import NodeUnderTest
-from step_support import Listener, create, socket_of, wait_for
+from step_support import Listener, create, socket_of
+from waiting import until
 
 from gsched.model import Phase
 from gsched.model.step import StepState
@@ -40,7 +41,7 @@ def test_nothing_runs_on_and_the_end_is_the_nodes(cgroups: bool) -> None:
         node.run(1, SCRIPT.format(pids), cpus=2)
         node.phase(1, Phase.RUNNING)
         create(socket_of(node), client, 1, ["sh", "-c", f"echo $$ >> {pids}; exec sleep 300"])
-        wait_for("three processes", lambda: node.pump(1) or len(pids.read_text().split()) == 3)
+        until("three processes", lambda: node.pump(1) or len(pids.read_text().split()) == 3)
         ran = [int(pid) for pid in pids.read_text().split()]
         places = [path.parent for path in (node.dir / "spool").rglob("status")]
         assert len(places) == 2

@@ -9,7 +9,8 @@ import signal
 from pathlib import Path
 
 from node_support import NodeUnderTest
-from step_support import Listener, a_job, create, socket_of, wait_for
+from step_support import Listener, a_job, create, socket_of
+from waiting import until
 
 from gsched.model import Phase
 from gsched.wire.nodes import Kill
@@ -40,7 +41,7 @@ def test_nothing_of_the_step_lives_on(tmp_path: Path) -> None:
         script = SCRIPT.format(dir=tmp_path)
         create(socket_of(node), client, 301, ["sh", "-c", script], ntasks=2)
         (directory,) = (node.dir / "spool").rglob("step.0")
-        wait_for(
+        until(
             "one has ended, the other runs",
             lambda: (
                 (tmp_path / "left").exists()
@@ -53,10 +54,10 @@ def test_nothing_of_the_step_lives_on(tmp_path: Path) -> None:
         status = read_status(directory)
         assert status is not None
         os.kill(status.stepd_pid, signal.SIGKILL)
-        wait_for("its srun hears of it", lambda: node.pump(1) or client.code is not None)
+        until("its srun hears of it", lambda: node.pump(1) or client.code is not None)
         assert client.code != 0
-        wait_for(f"{pids} end", lambda: all(map(gone, pids)))
-        wait_for("its directory goes", lambda: not directory.exists())
+        until(f"{pids} end", lambda: all(map(gone, pids)))
+        until("its directory goes", lambda: not directory.exists())
         node.order(Kill(0, 301, 1, "cancelled"))
         node.phase(301, Phase.RELEASED)
     finally:
