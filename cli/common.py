@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gsched.wire.report import ReportQuery, ReportRows
     from gsched_cli.kept import Kept
     from gsched_cli.queue_lines import QueueLines
+    from gsched_cli.queue_records import Records
 
 #: The release of Slurm whose behaviour the commands follow, as `-V` prints it.
 SLURM_VERSION = "26.05.0"
@@ -139,7 +140,7 @@ class Streams(NamedTuple):
     stderr: TextIO
     files: Files = OwnFiles()
     #: reports about jobs; None: nothing is kept
-    kept: Kept[QueueLines] | None = None
+    kept: Kept[QueueLines | Records] | None = None
 
 
 Run = Callable[[Sequence[str], Mapping[str, str], str, Streams, Reader], int]

@@ -68,8 +68,9 @@ class Format(Generic[View]):
         self.columns = columns
         #: types that no field has, for the error messages
         self.bad = bad
-        #: what each field reads of an object, in the order of the line
-        self.reads = [column.field.read for column in columns if column.field is not None]
+        #: what is shown, in the order of the line, and what each field reads of an object
+        self.fields = [column.field for column in columns if column.field is not None]
+        self.reads = [field.read for field in self.fields]
         parts = [prefix.replace("%", "%%")]
         for column in columns:
             if column.field is not None:
@@ -77,7 +78,8 @@ class Format(Generic[View]):
                 # Cut and padded to exactly so many characters; 0 leaves a text alone.
                 parts.append(f"%{sign}{width}.{width}s" if width else "%s")
             parts.append(column.suffix.replace("%", "%%"))
-        self._pattern = "".join(parts) + "\n"
+        #: of a line with its end, to be filled with what the fields say
+        self.pattern = "".join(parts) + "\n"
 
     def uses(self, *names: str) -> bool:
         """Whether one of the fields (by first long name) is shown."""
@@ -87,16 +89,15 @@ class Format(Generic[View]):
 
     def header(self) -> str:
         """The header line with its line end."""
-        fields = (column.field for column in self.columns)
-        return self.joined([field.header for field in fields if field is not None])
+        return self.joined([field.header for field in self.fields])
 
     def row(self, view: View) -> str:
         """The line of one object with its line end."""
         return self.joined([read(view) for read in self.reads])
 
-    def joined(self, texts: list[str]) -> str:
+    def joined(self, texts: Iterable[str]) -> str:
         """The line of what the fields say, with its line end."""
-        return self._pattern % tuple(texts)
+        return self.pattern % tuple(texts)
 
 
 def parse_short(text: str, table: Table[View]) -> Format[View]:

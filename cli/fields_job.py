@@ -75,11 +75,22 @@ def job_table(env: Mapping[str, str], cluster: str = "") -> Table[JobView]:
     """The table of job fields. Times are formatted as SLURM_TIME_FORMAT in `env` says."""
     relative = env.get("SLURM_TIME_FORMAT", "").lower() == "relative"
 
+    # Of the moments that jobs have many are the same. A table serves one command, in one time zone.
+    known: dict[int, str] = {}
+
+    def moment(view: JobView, at: int) -> str:
+        if relative:
+            return timestamp(at, env, view.now)
+        text = known.get(at)
+        if text is None:
+            text = known[at] = timestamp(at, env, 0)
+        return text
+
     def when(read: Callable[[JobView], int]) -> Read:
-        return lambda view: timestamp(read(view), env, view.now if relative else 0)
+        return lambda view: moment(view, read(view))
 
     def end_text(view: JobView) -> str:
-        return "NONE" if view.endless else timestamp(view.end, env, view.now if relative else 0)
+        return "NONE" if view.endless else moment(view, view.end)
 
     def pending_time(view: JobView) -> str:
         start = view.job.start_time if not view.pending and view.job.start_time else view.now

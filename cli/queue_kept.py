@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import TypeVar
 
 import msgspec
 
@@ -14,6 +15,10 @@ from gsched.wire.messages import JobQuery
 from gsched_cli.common import Reader
 from gsched_cli.kept import Kept
 from gsched_cli.queue_lines import QueueLines
+from gsched_cli.queue_records import Records
+
+T = TypeVar("T", QueueLines, Records)
+Stored = Kept[QueueLines | Records]
 
 #: records asked for at once
 PART = 20_000
@@ -26,7 +31,7 @@ _verdict = msgspec.msgpack.Decoder(Verdict)
 
 def kept_text(
     reader: Reader,
-    kept: Kept[QueueLines],
+    kept: Stored,
     key: object,
     make: Callable[[], QueueLines],
     uids: Collection[int],
@@ -37,35 +42,89 @@ def kept_text(
     """The report's lines as they are now. `key` names all that they depend on but the jobs and who
     asks; `make` makes a report without lines. Raises ControllerDown, RequestRefused.
 
-    Cost: what has changed; the first time 25 us a job.
+    Cost: what has changed; the first time 2 us a job, and 20 us a job where nobody has asked for
+    any report.
     """
     now = reader.now()
-    lines = None
-    # Whose jobs he sees is known from the answer: his own report goes before everybody's.
-    for owner in (reader.uid, None):
-        lines = kept.take((owner, key))
-        if lines is not None:
-            break
+    lines = _taken(reader, kept, key, QueueLines)
     state = b""
     if lines is not None and lines.now <= now:
         state = lines.state
     query = JobChanges(sorted(uids), active_only, state, planned)
-    delta = reader.changes(query)
-    if lines is None or delta.whole or not state:
-        lines, delta = _whole(reader, query, make, delta, now)
-    if not delta.whole:
-        _update(reader, lines, delta, now)
-    lines.state = delta.state
+    if not state:
+        lines, whose = _first(reader, kept, query, make, now)
+    else:
+        assert lines is not None
+        delta = reader.changes(query)
+        if delta.whole:
+            lines, delta = _whole(reader, query, make, delta, now)
+        else:
+            _update(reader, lines, delta, now)
+        lines.state, whose = delta.state, delta.whose
     text = lines.text(now)
-    kept.put((reader.uid if delta.whose >= 0 else None, key), lines, lines.bytes)
+    _put(reader, kept, key, lines, whose)
     return text
+
+
+def _taken(reader: Reader, kept: Stored, key: object, kind: type[T]) -> T | None:
+    # Whose jobs he sees is known from the answer: his own report goes before everybody's.
+    for owner in (reader.uid, None):
+        found = kept.take((owner, key))
+        if isinstance(found, kind):
+            return found
+    return None
+
+
+def _put(
+    reader: Reader,
+    kept: Stored,
+    key: object,
+    value: QueueLines | Records,
+    whose: int,
+) -> None:
+    kept.put((reader.uid if whose >= 0 else None, key), value, value.bytes)
+
+
+def _first(
+    reader: Reader,
+    kept: Stored,
+    query: JobChanges,
+    make: Callable[[], QueueLines],
+    now: float,
+) -> tuple[QueueLines, int]:
+    """A report that nobody has asked for before, of the jobs that are kept for that, and whose jobs
+    they are (JobDelta.whose)."""
+    key = Records, query.active_only
+    records = _taken(reader, kept, key, Records)
+    if records is None and query.uids:
+        # Few jobs of many, perhaps.
+        lines, delta = _whole(reader, query, make, reader.changes(query), now)
+        lines.state = delta.state
+        return lines, delta.whose
+    everything = JobChanges([], query.active_only, b"" if records is None else records.state, True)
+    delta = reader.changes(everything)
+    if delta.more:
+        # So many that their records are not kept.
+        everything.planned = query.planned
+        lines, delta = _whole(reader, everything, make, delta, now)
+        lines.state = delta.state
+        return lines, delta.whose
+    if records is None or delta.whole:
+        records = Records()
+    records.take(delta)
+    lines = make()
+    lines.fill(records, now)
+    lines.state = records.state = delta.state
+    records.tidy()
+    _put(reader, kept, key, records, delta.whose)
+    return lines, delta.whose
 
 
 def _whole(
     reader: Reader, query: JobChanges, make: Callable[[], QueueLines], delta: JobDelta, now: float
 ) -> tuple[QueueLines, JobDelta]:
-    """A report of all jobs, and the last answer: where they came in parts, what has changed since
-    the first of them."""
+    """A report of all jobs that `delta` begins to tell of, and the last answer: where they came in
+    parts, what has changed since the first of them is in the report, too."""
     for _ in range(TRIES):
         lines = make()
         first, parts = delta, 1
@@ -80,6 +139,7 @@ def _whole(
         query.after, query.state = 0, first.state
         delta = reader.changes(query)
         if not delta.whole:
+            _update(reader, lines, delta, now)
             break
     return lines, delta
 

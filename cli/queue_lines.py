@@ -1,23 +1,26 @@
 """The lines of a report about jobs, which can be kept and brought up to date.
 
 A line is made anew when its record or what is told of the job is another; cells that look at the
-time, when that has passed. The order is mended where few lines are another.
+time, when that has passed. The order is mended where few lines are another. The first lines of a
+report are made of all jobs at once, field by field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from itertools import compress, repeat
 from operator import attrgetter
 from sys import intern
 from typing import Any
 
 from gsched.model.job import Job
 from gsched.model.node import Verdict
-from gsched_cli.fields import Format
-from gsched_cli.jobview import FOREVER, JobView
+from gsched_cli.fields import Field, Format
+from gsched_cli.jobview import BITSTR_LEN, FOREVER, JobView
+from gsched_cli.queue_records import Records
 
 #: what is compared, and whether the largest comes first
-Key = tuple[Callable[[JobView], object], bool]
+Key = tuple[Field[JobView], bool]
 
 #: bytes of a line without its text, and of the record of one that looks at the time
 LINE_BYTES, RECORD_BYTES = 400, 4000
@@ -26,37 +29,48 @@ FEW = 200
 
 
 class Line:
-    """One line; or none for the time being, of a job that the options leave out."""
+    """One line."""
 
-    __slots__ = (
-        "cells",
-        "keys",
-        "number",
-        "place",
-        "shown",
-        "text",
-        "timed",
-        "told",
-        "until",
-        "view",
-    )
+    __slots__ = ("keys", "number", "place", "shown", "text", "told")
 
-    def __init__(self, place: int, number: int, told: object) -> None:
+    #: it is true before this moment
+    until: int = FOREVER
+
+    def __init__(
+        self, place: int, number: int, told: object, keys: tuple[Any, ...], text: str
+    ) -> None:
         self.place = place
         #: of several lines of one job
         self.number = number
         #: what was told of the job when it was made
         self.told = told
-        self.keys: tuple[Any, ...] = ()
-        self.text = ""
+        self.keys = keys
+        self.text = text
+        self.shown = True
+
+
+class TimedLine(Line):
+    """One that is another when a moment has passed; or none for the time being, of a job that the
+    options leave out."""
+
+    __slots__ = ("cells", "timed", "until", "view")
+
+    def __init__(self, place: int, number: int, told: object, view: JobView) -> None:
+        super().__init__(place, number, told, (), "")
         self.shown = False
-        #: it is true before this moment
-        self.until = FOREVER
-        #: what to make it anew from then
-        self.view: JobView | None = None
+        #: what to make it anew from; None: it is true for ever now
+        self.view: JobView | None = view
+        self.until = view.until
         self.cells: list[str] = []
         #: fields that look at the time
-        self.timed: tuple[int, ...] = ()
+        self.timed: list[int] = []
+
+    def keep(self) -> None:
+        """All was read anew."""
+        assert self.view is not None
+        self.until = self.view.until
+        if self.until == FOREVER:
+            self.view, self.cells, self.timed = None, [], []
 
 
 class QueueLines:
@@ -66,18 +80,27 @@ class QueueLines:
         self,
         layout: Format[JobView],
         keys: list[Key],
-        views: Callable[[Job], Iterable[JobView]],
-        passes: Callable[[JobView], bool],
+        passes: Callable[[JobView], bool] | None,
         *,
-        planned: bool,
+        planned: bool = False,
+        split: Callable[[Job], list[Job]] | None = None,
+        kind: Hashable = (),
+        convert: bool = True,
+        bitstr_len: int = BITSTR_LEN,
     ) -> None:
-        """`views` makes the views of a record (several for the tasks of an array), `passes` says
-        whether the report has one now, `planned` whether it shows planned starts or nodes."""
+        """`passes` says whether the report has a job now (None: it has all), `planned` whether it
+        shows planned starts or nodes; `split` makes a record of each task of an array that are
+        still together; `kind` is all that cells depend on beside the job, `convert` and
+        `bitstr_len` (see JobView)."""
         self._layout = layout
         self._keys = keys
-        self._views = views
+        self._compare = [field.key or field.read for field, _ in keys]
         self._passes = passes
         self._planned = planned
+        self._split = split
+        self._kind = kind, convert, bitstr_len
+        self._convert = convert
+        self._bitstr_len = bitstr_len
         #: of the last answer (JobDelta.state)
         self.state = b""
         #: the time of the last look
@@ -94,7 +117,8 @@ class QueueLines:
         self._new: list[Line] = []
         #: lines in it that are no longer shown
         self._old: set[int] = set()
-        self._text = ""
+        #: of all; None: it has to be put together
+        self._text: str | None = None
 
     # ---- what is new ---------------------------------------------------------------------------
 
@@ -105,15 +129,16 @@ class QueueLines:
             place = job.id
         if place in self._lines:
             self.drop((place,))
-        told = self._told(job.id, verdict)
-        lines = []
-        for number, view in enumerate(self._views(job)):
-            view.verdict = verdict
-            view.late = self._late.get(job.id, 0) if self._planned else 0
-            line = Line(place, number, told)
-            self._make(line, view, now)
-            if line.shown or line.until < FOREVER:
-                lines.append(line)
+        late = self._late.get(job.id, 0) if self._planned else 0
+        lines: list[Line] = []
+        for number, each in enumerate((job,) if self._split is None else self._split(job)):
+            view = JobView(
+                each, verdict, now, convert=self._convert, bitstr_len=self._bitstr_len, late=late
+            )
+            line = self._made(place, number, self._told(view), view)
+            if line is None:
+                continue
+            lines.append(line)
             if line.shown:
                 self._new.append(line)
             if line.until < FOREVER:
@@ -121,6 +146,75 @@ class QueueLines:
                 self._until = min(self._until, line.until)
         if lines:
             self._lines[place] = tuple(lines)
+
+    def fill(self, records: Records, now: float) -> None:
+        """Makes the lines of all jobs; there must be none yet. Cost: 2 us for each job, and what
+        its fields take that no report has read before."""
+        records.at(now)
+        if self._planned:
+            self._late = records.late
+        ids, alone = self._chosen(records, now)
+        timed: set[int] = set()
+
+        def column(name: str, key: bool, read: Callable[[JobView], Any]) -> list[Any]:
+            return records.column((name, key, self._kind), read, ids, self._look(now), timed)
+
+        reads = [column(field.names[0], False, field.read) for field in self._layout.fields]
+        keys = [
+            column(field.names[0], field.key is not None, read)
+            for (field, _), read in zip(self._keys, self._compare, strict=True)
+        ]
+        told = column("planned" if self._planned else "", True, self._told)
+        if timed:
+            left = [job_id not in timed for job_id in ids]
+            alone += [job_id for job_id in ids if job_id in timed]
+            ids = list(compress(ids, left))
+            reads = [list(compress(cells, left)) for cells in reads]
+            keys = [list(compress(cells, left)) for cells in keys]
+            told = list(compress(told, left))
+        views = records.views
+        pattern = self._layout.pattern
+        texts = map(pattern.__mod__, zip(*reads, strict=True)) if reads else repeat(pattern % ())
+        compared = zip(*keys, strict=True) if keys else repeat(())
+        lines = list(map(Line, ids, repeat(0), told, compared, texts))
+        self._lines = dict(zip(ids, zip(lines, strict=True), strict=True))
+        order = list(range(len(ids)))
+        for cells, (_, down) in zip(reversed(keys), reversed(self._keys), strict=True):
+            order.sort(key=cells.__getitem__, reverse=down)
+        self._order = [lines[place] for place in order]
+        for job_id in alone:
+            self.put(views[job_id].job, views[job_id].verdict, now)
+
+    def _look(self, now: float) -> Callable[[JobView], None]:
+        convert, bitstr_len = self._convert, self._bitstr_len
+
+        def look(view: JobView) -> None:
+            view.convert, view.bitstr_len = convert, bitstr_len
+            view.at(now)
+
+        return look
+
+    def _chosen(self, records: Records, now: float) -> tuple[list[int], list[int]]:
+        """Jobs that have one line now, in the order of their ids; and those that must be looked at
+        alone: of several lines, or left out for the time being."""
+        ids: list[int] = []
+        alone: list[int] = []
+        passes, split = self._passes, self._split
+        if passes is None and split is None:
+            return sorted(records.views), []
+        look = self._look(now)
+        for job_id, view in records.views.items():
+            if split is not None and view.together:
+                alone.append(job_id)
+            else:
+                look(view)
+                passed = passes is None or passes(view)
+                if view.until < FOREVER:
+                    alone.append(job_id)
+                elif passed:
+                    ids.append(job_id)
+        ids.sort()
+        return ids, alone
 
     def drop(self, ids: Iterable[int]) -> None:
         """Jobs that are no longer of the report."""
@@ -151,60 +245,76 @@ class QueueLines:
         return [
             job_id
             for job_id, verdict in told
-            if job_id in lines and lines[job_id][0].told != self._told(job_id, verdict)
+            if job_id in lines
+            and lines[job_id][0].told != self._what(verdict, self._late.get(job_id, 0))
         ]
 
-    def _told(self, job_id: int, verdict: Verdict | None) -> object:
+    def _told(self, view: JobView) -> object:
+        return self._what(view.verdict, view.late)
+
+    def _what(self, verdict: Verdict | None, late: int) -> object:
+        """What lines show of all that is told of a job."""
         reason = intern(verdict.reason) if verdict is not None else ""
         if not self._planned:
             return reason
-        late = self._late.get(job_id, 0)
         return (reason, verdict.start, verdict.nodes, late) if verdict else (reason, 0, "", late)
 
     # ---- one line ------------------------------------------------------------------------------
 
-    def _make(self, line: Line, view: JobView, now: float) -> None:
-        """Fills a new line."""
-        view.at(now)
-        line.shown = self._passes(view)
-        if line.shown:
-            line.keys = self._compared(view)
-            line.cells = [read(view) for read in self._layout.reads]
-            line.text = self._layout.joined(line.cells)
-            if view.until < FOREVER:
-                line.timed = self._looking(view)
-        self._keep(line, view)
+    def _made(self, place: int, number: int, told: object, view: JobView) -> Line | None:
+        """A new line; None: there is none of this record, and will be none."""
+        if self._passes is not None and not self._passes(view):
+            return TimedLine(place, number, told, view) if view.until < FOREVER else None
+        keys = self._compared(view)
+        cells, timed = self._cells(view)
+        if view.until == FOREVER:
+            return Line(place, number, told, keys, self._layout.joined(cells))
+        line = TimedLine(place, number, told, view)
+        self._show(line, keys, cells, timed)
+        return line
 
-    def _compared(self, view: JobView) -> tuple[Any, ...]:
-        found = [key(view) for key, _ in self._keys]
-        return tuple([intern(key) if type(key) is str else key for key in found])
+    def _show(
+        self, line: TimedLine, keys: tuple[Any, ...], cells: list[str], timed: list[int]
+    ) -> None:
+        line.shown = True
+        line.keys, line.cells, line.timed = keys, cells, timed
+        line.text = self._layout.joined(cells)
+        line.keep()
 
-    def _looking(self, view: JobView) -> tuple[int, ...]:
-        """The fields that look at the time."""
+    def _cells(self, view: JobView) -> tuple[list[str], list[int]]:
+        """What the fields say, and which of them look at the time."""
         near = view.until
-        found = []
+        cells: list[str] = []
+        timed: list[int] = []
         for number, read in enumerate(self._layout.reads):
             view.until = FOREVER
-            read(view)
+            cells.append(read(view))
             if view.until < FOREVER:
-                found.append(number)
+                timed.append(number)
+                near = min(near, view.until)
         view.until = near
-        return tuple(found)
+        return cells, timed
 
-    def _again(self, line: Line, now: float) -> None:
+    def _compared(self, view: JobView) -> tuple[Any, ...]:
+        found = [key(view) for key in self._compare]
+        return tuple([intern(key) if type(key) is str else key for key in found])
+
+    def _again(self, line: TimedLine, now: float) -> None:
         """Its time has passed: reads those cells again that look at it."""
         view = line.view
         assert view is not None
         view.at(now)
-        shown = self._passes(view)
-        if shown != line.shown or not shown:
+        if self._passes is not None and not self._passes(view):
             if line.shown:
                 self._old.add(id(line))
-            self._make(line, view, now)
-            if line.shown:
-                self._new.append(line)
+                line.shown = False
+            line.keep()
             return
         keys = self._compared(view)
+        if not line.shown:
+            self._show(line, keys, *self._cells(view))
+            self._new.append(line)
+            return
         if keys != line.keys:
             # Both are out of place: what is old is known by its identity.
             self._order = None
@@ -212,15 +322,7 @@ class QueueLines:
         for number in line.timed:
             line.cells[number] = self._layout.reads[number](view)
         line.text = self._layout.joined(line.cells)
-        self._keep(line, view)
-
-    @staticmethod
-    def _keep(line: Line, view: JobView) -> None:
-        line.until = view.until
-        near = line.until < FOREVER
-        line.view = view if near else None
-        if not near:
-            line.cells = []
+        line.keep()
 
     # ---- the whole -----------------------------------------------------------------------------
 
@@ -230,7 +332,7 @@ class QueueLines:
         self.now = now
         if now >= self._until:
             self._pass_time(now)
-        elif self._order is not None and not self._new and not self._old:
+        elif self._text is not None and not self._new and not self._old:
             return self._text
         self._arrange()
         assert self._order is not None
@@ -242,7 +344,7 @@ class QueueLines:
         for job_id in list(self._timed):
             near = FOREVER
             for line in self._lines[job_id]:
-                if line.until <= now:
+                if isinstance(line, TimedLine) and line.until <= now:
                     self._again(line, now)
                 near = min(near, line.until)
             if near == FOREVER:
@@ -289,4 +391,9 @@ class QueueLines:
     def bytes(self) -> int:
         """About what it occupies."""
         timed = len(self._timed) * RECORD_BYTES
-        return timed + len(self._lines) * LINE_BYTES + 2 * len(self._text) + 200 * len(self._late)
+        return (
+            timed
+            + len(self._lines) * LINE_BYTES
+            + 2 * len(self._text or "")
+            + 200 * len(self._late)
+        )

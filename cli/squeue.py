@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gsched.wire.messages import JobRows
     from gsched_cli.dump import Asked
     from gsched_cli.kept import Kept
+    from gsched_cli.queue_records import Records
     from gsched_cli.stepview import StepView
 
 DEFAULT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
@@ -99,8 +100,8 @@ def _dump(wanted: Wanted, asked: Asked, streams: Streams) -> None:
         for job in rows.jobs
         for each in (_split(job) if _splits(wanted) else (job,))
     ]
-    passed = [view for view in views if _passes(view, wanted)]
-    streams.stdout.write(job_document(asked, passed, now))
+    passed = filter(_passes(_tests(wanted)), views)
+    streams.stdout.write(job_document(asked, list(passed), now))
 
 
 def _report_steps(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Reader) -> None:
@@ -157,7 +158,7 @@ class _Report:
         self._bitstr_len = BITSTR_LEN if length is None else length
         self._split = _splits(wanted)
 
-    def text(self, reader: Reader, kept: Kept[QueueLines] | None) -> str:
+    def text(self, reader: Reader, kept: Kept[QueueLines | Records] | None) -> str:
         """Its lines. Raises Stop, ControllerDown, RequestRefused."""
         wanted = self._wanted
         looked_at = wanted.long is not None and "lastschedeval" in wanted.long.lower()
@@ -166,13 +167,14 @@ class _Report:
             from gsched_cli.queue_kept import kept_text
 
             try:
+                active = not _wants_ended(wanted)
                 return kept_text(
                     reader,
                     kept,
                     self._key(),
-                    self._lines,
+                    lambda: self._lines(active=active),
                     wanted.uids or (),
-                    active_only=not _wants_ended(wanted),
+                    active_only=active,
                     planned=self._planned,
                 )
             except RequestRefused:
@@ -193,21 +195,18 @@ class _Report:
         parts = {name: _ordered(value) for name, value in wanted.items()}
         return repr((parts, sorted(self._env.items()), self._cluster))
 
-    def _lines(self) -> QueueLines:
-        keys = [(field.key or field.read, down) for field, down in self._sort]
+    def _lines(self, *, active: bool = False) -> QueueLines:
+        """Without lines yet. `active`: it will be told of active jobs alone."""
         return QueueLines(
             self.layout,
-            keys,
-            self._views,
-            lambda view: _passes(view, self._wanted),
+            self._sort,
+            _passes(_tests(self._wanted, active=active)),
             planned=self._planned,
+            split=_split if self._split else None,
+            kind=(tuple(sorted(self._env.items())), self._cluster),
+            convert=self._wanted.convert,
+            bitstr_len=self._bitstr_len,
         )
-
-    def _views(self, job: Job) -> list[JobView]:
-        return [
-            JobView(each, None, 0, convert=self._wanted.convert, bitstr_len=self._bitstr_len)
-            for each in (_split(job) if self._split else (job,))
-        ]
 
 
 def _ordered(value: object) -> object:
@@ -296,42 +295,61 @@ def _split(job: Job) -> list[Job]:
     ]
 
 
-def _passes(view: JobView, wanted: Wanted) -> bool:
-    job, spec = view.job, view.job.spec
-    if wanted.jobs is not None and not any(_is_job(view, *each) for each in wanted.jobs):
-        return False
-    if wanted.uids is not None and job.uid not in wanted.uids:
-        return False
-    if not _state_passes(view, wanted):
-        return False
-    if wanted.nodes is not None and not wanted.nodes.intersection(_node_names(view)):
-        return False
-    names = wanted.names
-    if "A" in names and spec.account not in names["A"]:
-        return False
-    if "q" in names and (spec.qos or "(null)") not in names["q"]:
-        return False
-    if "n" in names and spec.name not in names["n"]:
-        return False
-    if "R" in names and spec.reservation not in names["R"]:
-        return False
-    if "p" in names and not names["p"].intersection((job.partition, *spec.partitions)):
-        return False
-    if "L" in names and not names["L"].intersection(
-        part.partition(":")[0] for part in spec.licenses.split(",")
-    ):
-        return False
-    if wanted.start and not view.pending:
-        return False
-    if wanted.over is not None and view.elapsed <= wanted.over:
-        return False
-    return wanted.under is None or view.elapsed < wanted.under
+def _tests(wanted: Wanted, *, active: bool = False) -> list[Callable[[JobView], bool]]:
+    """What a job must pass to be in the report. `active`: the jobs are active ones alone."""
+    found: list[Callable[[JobView], bool]] = []
+    jobs, uids, nodes, over, under = (
+        *(wanted.jobs, wanted.uids, wanted.nodes, wanted.over),
+        wanted.under,
+    )
+    if jobs is not None:
+        found.append(lambda view: any(_is_job(view, *each) for each in jobs))
+    if uids is not None:
+        found.append(lambda view: view.job.uid in uids)
+    if wanted.states is not None:
+        states = wanted.states
+        found.append(lambda view: _state_passes(view, states))
+    elif not active:
+        found.append(lambda view: view.active)
+    if nodes is not None:
+        found.append(lambda view: not nodes.isdisjoint(_node_names(view)))
+    found += [_TESTS[letter](names) for letter, names in wanted.names.items()]
+    if wanted.start:
+        found.append(lambda view: view.pending)
+    if over is not None:
+        found.append(lambda view: view.elapsed > over)
+    if under is not None:
+        found.append(lambda view: view.elapsed < under)
+    return found
 
 
-def _state_passes(view: JobView, wanted: Wanted) -> bool:
-    states = wanted.states
-    if states is None:
-        return view.active
+#: by the option's letter: the test that a job's name, account ... is among those that are named
+_TESTS: dict[str, Callable[[set[str]], Callable[[JobView], bool]]] = {
+    "A": lambda names: lambda view: view.job.spec.account in names,
+    "q": lambda names: lambda view: (view.job.spec.qos or "(null)") in names,
+    "n": lambda names: lambda view: view.job.spec.name in names,
+    "R": lambda names: lambda view: view.job.spec.reservation in names,
+    "p": lambda names: (
+        lambda view: view.job.partition in names or not names.isdisjoint(view.job.spec.partitions)
+    ),
+    "L": lambda names: (
+        lambda view: (
+            not names.isdisjoint(
+                part.partition(":")[0] for part in view.job.spec.licenses.split(",")
+            )
+        )
+    ),
+}
+
+
+def _passes(tests: list[Callable[[JobView], bool]]) -> Callable[[JobView], bool] | None:
+    """Whether a job passes all of them; None: any does."""
+    if len(tests) < 2:
+        return tests[0] if tests else None
+    return lambda view: all(test(view) for test in tests)
+
+
+def _state_passes(view: JobView, states: set[str]) -> bool:
     return (
         not states
         or view.job.state.name in states

@@ -94,7 +94,7 @@ class Changes:
             or self._view is None
             or query.after
             or (known.cluster, known.whose) != (self._cluster, whose)
-            or known.planned != query.planned
+            or (query.planned and not known.planned)
         ):
             return self._whole(query, wanted, whose, state)
         jobs = self._main.changed_since(known.main)

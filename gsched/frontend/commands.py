@@ -41,6 +41,7 @@ from gsched_cli.common import OwnProcess, Run, Streams, error
 from gsched_cli.kept import Kept
 from gsched_cli.process import within
 from gsched_cli.queue_lines import QueueLines
+from gsched_cli.queue_records import Records
 
 #: new objects after which garbage is looked for: a long queue makes many that all stay
 YOUNG = 50_000
@@ -209,7 +210,7 @@ class _Run:
         reader: _Asker,
         names: Names,
         who: Credentials,
-        kept: Kept[QueueLines],
+        kept: Kept[QueueLines | Records],
     ) -> None:
         self._talk = talk
         self._kept = kept
@@ -317,7 +318,7 @@ class Commands:
         self._known = _Known(conf)
         self._frontend = frontend
         self._names = Names()
-        self._kept: Kept[QueueLines] = Kept()
+        self._kept: Kept[QueueLines | Records] = Kept()
         self._run = {name: self._loaded(name) for name in NAMES}
         self._zone = os.environ.get("TZ")
         self._direct = self._link() if local else None

@@ -30,10 +30,12 @@ from gsched.store.versioned import Versioned
 from gsched.wire.changes import JobChanges, JobDelta
 from gsched.wire.codec import decode
 from gsched.wire.messages import FromFrontend, JobQuery, JobRows, Refused, Status, StatusQuery
-from gsched_cli import queue_kept
+from gsched_cli import queue_kept, queue_records
 from gsched_cli.common import Streams
+from gsched_cli.fields_job import job_table
 from gsched_cli.kept import Kept
 from gsched_cli.queue_lines import QueueLines
+from gsched_cli.queue_records import Records
 from gsched_cli.squeue import run
 
 SMALL = 64 << 20
@@ -63,6 +65,7 @@ class SameProcess:
         self._db = db
         self.inode = 1
         self.reopened = 1
+        self.promised = 0
 
     def refresh(self) -> None: ...
 
@@ -165,7 +168,7 @@ class Reader:
 
 
 def shown(
-    cluster: Cluster, kept: Kept[QueueLines] | None, argv: list[str], env: dict[str, str]
+    cluster: Cluster, kept: Kept[QueueLines | Records] | None, argv: list[str], env: dict[str, str]
 ) -> tuple[str, str, int]:
     out, err = io.StringIO(), io.StringIO()
     code = run(argv, env, "/", Streams(io.StringIO(), out, err, kept=kept), Reader(cluster))  # type: ignore[arg-type]
@@ -239,22 +242,77 @@ def change(cluster: Cluster, rng: random.Random) -> None:
             cluster.now -= 2
 
 
+def some_report(rng: random.Random) -> tuple[list[str], dict[str, str]]:
+    """One that was hardly asked for before, of fields that others have shown."""
+    table = job_table({})
+    letters = "".join(table.letters)
+    shown_of = "|".join(f"%{rng.choice(['', '5', '.9'])}{x}" for x in rng.sample(letters, 4))
+    argv = ["-o", shown_of]
+    if rng.random() < 0.3:
+        names = [field.names[0] for field in rng.sample(table.fields, 3)]
+        argv = ["-O", ",".join(f"{name}:{rng.choice(['', '7', '.4'])}" for name in names)]
+    if rng.random() < 0.5:
+        argv += ["-S", ",".join(rng.choice(["", "-"]) + x for x in rng.sample(letters, 2))]
+    some = ["-t", "all"], ["-r"], ["-u", "1002"], ["-p", "gpu"], ["-n", "a"], ["--noconvert"], []
+    env = {"SLURM_BITSTR_LEN": "3"} if rng.random() < 0.2 else {}
+    return argv + rng.choice(some), env
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_kept_says_what_fresh_says(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     cluster = Cluster(tmp_path)
-    kept: Kept[QueueLines] = Kept()
+    kept: Kept[QueueLines | Records] = Kept()
     try:
         for _ in range(120):
             for _ in range(rng.choice([0, 1, 1, 2, 5])):
                 change(cluster, rng)
             cluster.uid = rng.choice([0, 1001, 1002])
-            for argv, env in rng.sample(REPORTS, 4):
+            for argv, env in (*rng.sample(REPORTS, 4), some_report(rng)):
                 assert shown(cluster, kept, argv, env) == shown(cluster, None, argv, env), argv
     finally:
         cluster.close()
     # It is really the changes that were asked for.
     assert cluster.asked.count("changes") > 3 * cluster.asked.count("whole")
+
+
+def test_a_new_report_is_made_of_what_is_kept(cluster: Cluster) -> None:
+    """Nobody has asked for it: the jobs are there all the same, and what has changed is in it."""
+    kept: Kept[QueueLines | Records] = Kept()
+    cluster.write(*(job(n) for n in range(1, 1001)))
+    ids(cluster, kept)
+    cluster.write(job(7, state=JobState.CANCELLED), job(9, priority=5), job(1001))
+    cluster.tell(words={8: "Resources"})
+    cluster.rows = 0
+    out, err, code = shown(cluster, kept, ["-h", "-S", "-i", "-o", "%i %j %r"], {})
+    lines = [
+        f"{n} j{n} {'Resources' if n == 8 else 'None'}\n" for n in range(1001, 0, -1) if n != 7
+    ]
+    assert (out, err, code) == ("".join(lines), "", 0)
+    assert (cluster.asked, cluster.rows) == (["whole", "changes"], 2)
+    # One user's few jobs are not a reason to ask for everybody's, but they serve if they are there.
+    assert ids(cluster, kept, "-u", "1001", "-S", "i") == [n for n in range(1, 1002) if n != 7]
+    assert cluster.rows == 2
+
+
+def test_a_few_jobs_of_one_user_are_asked_for_alone(cluster: Cluster) -> None:
+    cluster.write(*(job(n, 1001 if n % 100 else 1002) for n in range(1, 1001)))
+    kept: Kept[QueueLines | Records] = Kept()
+    assert ids(cluster, kept, "-u", "1002") == [*range(100, 1001, 100)]
+    assert cluster.rows == 10
+
+
+def test_cells_that_many_fields_left_behind_are_bounded(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_records, "CELLS", 12 * queue_records.CELL_BYTES)
+    kept: Kept[QueueLines | Records] = Kept()
+    cluster.write(*(job(n) for n in range(1, 6)))
+    for argv in (["-O", "all"], ["-o", "%i %j"], ["-o", "%j %i"]):
+        assert shown(cluster, kept, argv, {}) == shown(cluster, None, argv, {})
+    records = kept.take((None, (Records, True)))
+    assert isinstance(records, Records)
+    assert records.bytes <= 5 * queue_records.RECORD_BYTES + 5 * 2200 + 12 * 60
 
 
 @pytest.fixture
@@ -268,14 +326,14 @@ def job(number: int, uid: int = 1001, **more: object) -> Job:
     return Job(number, uid, 100, "u", "g", JobSpec(name=f"j{number}"), partition="debug", **more)  # type: ignore[arg-type]
 
 
-def ids(cluster: Cluster, kept: Kept[QueueLines], *argv: str) -> list[int]:
+def ids(cluster: Cluster, kept: Kept[QueueLines | Records], *argv: str) -> list[int]:
     out, err, code = shown(cluster, kept, ["-h", "-o", "%i", *argv], {})
     assert (err, code) == ("", 0)
     return [int(line) for line in out.split()]
 
 
 def test_only_what_changed_is_asked_for(cluster: Cluster) -> None:
-    kept: Kept[QueueLines] = Kept()
+    kept: Kept[QueueLines | Records] = Kept()
     cluster.write(*(job(n) for n in range(1, 1001)))
     assert len(ids(cluster, kept)) == 1000
     cluster.write(job(7, state=JobState.CANCELLED), job(1001))
@@ -290,7 +348,7 @@ def test_only_what_changed_is_asked_for(cluster: Cluster) -> None:
 def test_private_jobs_stay_private(tmp_path: Path) -> None:
     """PrivateData=jobs: a user sees his own jobs, whoever asked the same before; root sees all."""
     cluster = Cluster(tmp_path, private=True)
-    kept: Kept[QueueLines] = Kept()
+    kept: Kept[QueueLines | Records] = Kept()
     cluster.write(job(1, 1001), job(2, 1002), job(3, 1001))
     for _ in range(3):
         for uid, own in ((0, [1, 2, 3]), (1001, [1, 3]), (1002, [2]), (1003, [])):
@@ -320,7 +378,7 @@ def test_a_state_of_another_is_of_no_use(tmp_path: Path) -> None:
 
 
 def test_same_report_in_another_zone_or_form_is_another(cluster: Cluster) -> None:
-    kept: Kept[QueueLines] = Kept()
+    kept: Kept[QueueLines | Records] = Kept()
     cluster.write(job(1, submit_time=T0))
     argv = ["-h", "-o", "%V"]
     one = shown(cluster, kept, argv, {"SLURM_TIME_FORMAT": "%Y"})
@@ -332,7 +390,7 @@ def test_same_report_in_another_zone_or_form_is_another(cluster: Cluster) -> Non
 def test_long_queue_comes_in_parts(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes_module, "PART", 10)
     monkeypatch.setattr(queue_kept, "PART", 10)
-    kept: Kept[QueueLines] = Kept()
+    kept: Kept[QueueLines | Records] = Kept()
     cluster.write(*(job(n) for n in range(1, 36)))
     assert ids(cluster, kept) == [*range(1, 36)]
     assert cluster.asked == ["whole"] * 4 + ["changes"]
@@ -347,7 +405,7 @@ def test_what_changes_between_the_parts_is_seen(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes_module, "PART", 10)
-    kept: Kept[QueueLines] = Kept()
+    kept: Kept[QueueLines | Records] = Kept()
     cluster.write(*(job(n) for n in range(1, 36)))
     asked = cluster.changes
 
@@ -363,7 +421,7 @@ def test_what_changes_between_the_parts_is_seen(
 @pytest.mark.parametrize("what", ["inode", "run"])
 def test_other_files_or_another_controller_mean_all_anew(cluster: Cluster, what: str) -> None:
     """A restored state has versions that look like the old one's."""
-    kept: Kept[QueueLines] = Kept()
+    kept: Kept[QueueLines | Records] = Kept()
     cluster.write(job(1), job(2))
     assert ids(cluster, kept) == [1, 2]
     if what == "inode":
@@ -376,14 +434,18 @@ def test_other_files_or_another_controller_mean_all_anew(cluster: Cluster, what:
 
 
 def test_nothing_half_done_is_kept(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: Kept[QueueLines] = Kept()
+    kept: Kept[QueueLines | Records] = Kept()
     cluster.write(job(1))
     assert ids(cluster, kept) == [1]
     cluster.write(job(2), job(3))
     with monkeypatch.context() as broken:
         broken.setattr(queue_kept, "_job", None)
+        broken.setattr(queue_records, "_loose", None)
         with pytest.raises(AttributeError):
             ids(cluster, kept)
+        # The same of the jobs that reports are made of.
+        with pytest.raises(AttributeError):
+            ids(cluster, kept, "-S", "-i")
     assert len(kept) == 0
     assert ids(cluster, kept) == [1, 2, 3]
 
