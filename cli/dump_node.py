@@ -10,6 +10,7 @@ from gsched import reserve
 from gsched.config import Config, PartitionConfig
 from gsched.cpuset import specialized
 from gsched.hostlist import compress
+from gsched.model.policy import Resource
 from gsched.model.reservation import Reservation
 from gsched_cli.dump import INFINITE, Num, Read, Shape, number
 from gsched_cli.fields_node import Row, node_counts
@@ -349,18 +350,21 @@ def reservation_shape(config: Config, now: float) -> Shape:
     }
 
 
-def license_record(name: str, total: int, used: int, kept: int) -> Mapping[str, object]:
-    """One licence."""
+def license_record(
+    name: str, total: int, used: int, kept: int, remote: Resource | None = None
+) -> Mapping[str, object]:
+    """One licence; `remote`: it is served from outside of the cluster."""
+    deficit = remote.deficit if remote is not None else 0
     return {
         "LicenseName": name,
         "Total": total,
         "Used": used,
-        "Free": max(0, total - used),
-        "Remote": False,
+        "Free": max(0, total - used - deficit),
+        "Remote": remote is not None,
         "Reserved": kept,
-        "LastConsumed": 0,
-        "LastDeficit": 0,
-        "LastUpdate": 0,
+        "LastConsumed": remote.last_consumed if remote is not None else 0,
+        "LastDeficit": deficit,
+        "LastUpdate": remote.modified if remote is not None else 0,
         "Nodes": "",
     }
 

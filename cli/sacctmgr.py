@@ -235,7 +235,10 @@ def _list(session: _Session, words: list[str]) -> int:
 
         session.say(sacctmgr_list.list_problems(state, said, lambda name: uid_of(name) is not None))
     elif kind in ("federation", "resource"):
-        session.say(sacctmgr_list.list_nothing(state, said, kind))
+        from gsched_cli import sacctmgr_outside as outside
+
+        lists = {"federation": outside.list_federations, "resource": outside.list_resources}
+        session.say(lists[kind](state, said))
     elif kind in _LISTS:
         session.say(_LISTS[kind](state, said))
     else:
@@ -279,7 +282,7 @@ def _change(verb: str, session: _Session, words: list[str]) -> int:
     if session.readonly:
         raise Stop(1, "Can't run this command in readonly mode.\n")
     kind = sacctmgr_words.entity(verb, words)
-    if kind not in sacctmgr_words.KEYS or kind in ("federation", "resource"):
+    if kind not in sacctmgr_words.KEYS:
         raise sacctmgr_list.refuse(f"{verb} {kind}")
     op = sacctmgr_words.change(verb, kind, words[1:])
     if not session.immediate:
@@ -288,7 +291,11 @@ def _change(verb: str, session: _Session, words: list[str]) -> int:
     if verb == "delete" and kind == "cluster":
         return _delete_cluster(session, state, op.where.get("name", []))
     if verb == "modify" and kind == "cluster" and op.settings:
-        session.say(" Setting\n  Default Limits:\n" + sacctmgr_change.limits(state, op, None))
+        from gsched_cli.sacctmgr_outside import cluster_settings
+
+        limits = sacctmgr_change.limits(state, op, None)
+        session.say(" Setting\n" + cluster_settings(op))
+        session.say("  Default Limits:\n" + limits if limits else "")
     sacctmgr_change.check(state, op)
     resets = any(name == "rawusage" for name, _, _ in op.settings)
     if resets and "cluster" not in op.where and (kind != "user" or "account" in op.where):

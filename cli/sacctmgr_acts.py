@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched import units
-from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, User, Wckey
+from gsched.model.policy import (
+    Account,
+    Assoc,
+    Cluster,
+    Federation,
+    PolicyRecord,
+    Qos,
+    Resource,
+    User,
+    Wckey,
+)
 from gsched.policy import Book
 from gsched.policy.settings import names
 from gsched.wire.messages import AcctQuery, AcctRows
@@ -266,7 +276,10 @@ def _load(reader: Reader, streams: Streams, words: Sequence[str], cwd: str) -> i
 _RECORDS: dict[str, type[PolicyRecord]] = {
     "account": Account,
     "assoc": Assoc,
+    "cluster": Cluster,
+    "federation": Federation,
     "qos": Qos,
+    "resource": Resource,
     "user": User,
     "wckey": Wckey,
 }
@@ -285,6 +298,9 @@ def with_deleted(reader: Reader, streams: Streams, state: State) -> State:
         *(("qos", name) for name in book.qos),
         *(("assoc", str(number)) for number in book.assocs),
         *(("wckey", str(number)) for number in book.wckeys),
+        *(("resource", name) for name in book.resources),
+        *(("federation", name) for name in book.federations),
+        *(("cluster", name) for name in book.clusters),
     }
     places = {(one.account, one.user, one.partition) for one in book.assocs.values()}
     for row in rows.rows:
@@ -297,8 +313,4 @@ def with_deleted(reader: Reader, streams: Streams, state: State) -> State:
                 continue
             places.add(place)
         records.append(record)
-    own: list[PolicyRecord] = [
-        *(*book.accounts.values(), *book.users.values(), *book.qos.values()),
-        *(*book.assocs.values(), *book.wckeys.values()),
-    ]
-    return state._replace(book=Book([*own, *records]))
+    return state._replace(book=Book([*book.records(), *records]))

@@ -16,6 +16,7 @@ from gsched.policy.settings import Known, SettingError
 from gsched.wire.messages import Done, Refused
 from gsched.wire.policy import ManagePolicy, PolicyDone, PolicyOp
 from gsched_cli import sacctmgr_fields as fields
+from gsched_cli import sacctmgr_outside
 from gsched_cli.sacctmgr_list import State
 from gsched_cli.stop import Stop, asking
 
@@ -130,7 +131,10 @@ def report(state: State, op: PolicyOp) -> Callable[[list[PolicyDone]], str]:
         by = {one.what: one.items for one in done}
         if op.verb == "add":
             return _ADDED[op.entity](state, op, by)
-        return "".join(_CHANGED[what](state, items) for what, items in by.items() if items)
+        head = ""
+        if op.verb == "modify" and op.entity == "federation":
+            head = sacctmgr_outside.federation_settings(op)
+        return head + "".join(_CHANGED[what](state, items) for what, items in by.items() if items)
 
     return text
 
@@ -329,6 +333,8 @@ _ADDED: dict[str, Callable[[State, PolicyOp, By], str]] = {
     "qos": _qos_added,
     "coordinator": _coordinators_added,
     "cluster": lambda state, op, by: "",
+    "federation": sacctmgr_outside.federations_added,
+    "resource": sacctmgr_outside.resources_added,
 }
 
 
@@ -391,6 +397,11 @@ _CHANGED: dict[str, Callable[[State, list[list[str]]], str]] = {
     "wckeys deleted": _wckeys_deleted,
     "coordinators removed": _coordinators_removed,
     "clusters modified": _clusters_modified,
+    "clusters set": _named(" Modified cluster...\n"),
+    "federations modified": _named(" Modified federation...\n"),
+    "federations deleted": _named(" Deleting federations...\n"),
+    "resources modified": sacctmgr_outside.resources_modified,
+    "resources deleted": sacctmgr_outside.resources_deleted,
 }
 
 

@@ -103,7 +103,7 @@ ASSOC: tuple[A, ...] = (
     A(("GrpCPUMins",), "GrpCPUMins", 11, _of_tres("grp_tres_mins", "cpu"), 8),
     A(("GrpCPURunMins",), "GrpCPURunMins", 13, _of_tres("grp_tres_run_mins", "cpu"), 7),
     A(("GrpCPUs",), "GrpCPUs", 8, _of_tres("grp_tres", "cpu"), 7),
-    A(("GrpMem",), "GrpMem", 8, _of_tres("grp_tres", "mem"), 4),
+    A(("GrpMem",), "GrpMem", 7, _of_tres("grp_tres", "mem"), 4),
     A(("GrpNodes",), "GrpNodes", 8, _of_tres("grp_tres", "node"), 4),
     A(("GrpJobs",), "GrpJobs", 7, _lim("grp_jobs"), 4),
     A(("GrpJobsAccrue",), "GrpJobsAccrue", 13, _lim("grp_jobs_accrue"), 8),
@@ -125,11 +125,19 @@ ASSOC: tuple[A, ...] = (
     A(("MinPrioThresh", "MinPrioThreshold"), "MinPrioThres", 12, _lim("min_prio_thresh")),
     A(("QOS", "QosLevel"), "QOS", 20, qos_list, 3),
     A(("QosRaw", "QOS_RAW"), "QOS_RAW", 10, lambda r: qos_ids(r), 4),
-    A(("ParentID",), "Par ID", 6, lambda r: parent_id(r), 7),
+    A(("ParentID",), "ParentID", 8, lambda r: parent_id(r), 7),
     A(("ParentName",), "ParentName", 10, lambda r: r.assoc.parent, 7),
     A(("Partition",), "Partition", 10, lambda r: r.assoc.partition, 4),
     A(("Priority",), "Priority", 10, _lim("priority"), 2),
     A(("User",), "User", 10, lambda r: r.assoc.user, 1),
+)
+
+
+#: with the tree shown, and without what hangs on its edges
+ASSOC_TREE: tuple[A, ...] = (ASSOC[0]._replace(width=-20), *ASSOC[1:])
+NO_PARENT: tuple[A, ...] = (
+    A(("ParentID",), "ParentID", 8, lambda r: "0", 7),
+    A(("ParentName",), "ParentName", 10, lambda r: "", 7),
 )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gsched import tres
 from gsched.hostlist import compress
-from gsched.model.policy import ROOT, Account, Assoc, Qos, User
+from gsched.model.policy import ROOT, Account, Assoc, Cluster, Qos, User
 from gsched.policy import Book
 from gsched_cli import sacctmgr_fields as fields
 from gsched_cli.sacctmgr_fields import AssocRow, QosRow, WckeyRow
@@ -65,6 +65,8 @@ def _row(state: State, said: Said, assoc: Assoc, depth: int) -> AssocRow:
     book = state.book
     bare = said.on("woplimits") or said.on("wopinfo")
     limits = assoc if bare else book.effective(assoc)
+    if said.on("wolimits"):
+        limits = Assoc(0, "")
     return AssocRow(
         assoc,
         limits,
@@ -119,12 +121,29 @@ def associations(state: State, said: Said) -> list[AssocRow]:
             if assoc.partition and state.book.exact(assoc.account, assoc.user) is not None:
                 continue
         found.append(_row(state, said, assoc, depth))
+    return _from_top(found) if said.on("tree") else found
+
+
+def _from_top(rows: list[AssocRow]) -> list[AssocRow]:
+    """What is shown below nothing that is shown stands at the left."""
+    depths: dict[str, int] = {}
+    found = []
+    for row in rows:
+        above = row.assoc.account if row.assoc.user else row.assoc.parent
+        depth = depths.get(above, -1) + 1
+        if not row.assoc.user:
+            depths[row.assoc.account] = depth
+        found.append(row._replace(depth=depth))
     return found
 
 
 def list_associations(state: State, said: Said) -> str:
-    form = said.format or (fields.ASSOC_SHORT if said.on("wolimits") else fields.ASSOC_DEFAULT)
-    return written(chosen(form, fields.ASSOC), associations(state, said), state.look)
+    short = said.on("wolimits") or said.on("woplimits")
+    form = said.format or (fields.ASSOC_SHORT if short else fields.ASSOC_DEFAULT)
+    table = fields.ASSOC_TREE if said.on("tree") else fields.ASSOC
+    if said.on("wopinfo"):
+        table = (*fields.NO_PARENT, *table)
+    return written(chosen(form, table), associations(state, said), state.look)
 
 
 # ---- accounts and users -------------------------------------------------------------------------
@@ -277,7 +296,7 @@ class TresRow(NamedTuple):
 
 TRES: tuple[Field[TresRow], ...] = (
     Field(("ID",), "ID", 6, lambda r: str(r.id), 1),
-    Field(("Name",), "Name", 15, lambda r: r.name, 1),
+    Field(("Name",), "Name", 10, lambda r: r.name, 1),
     Field(("Type",), "Type", 8, lambda r: r.kind, 1),
 )
 #: numbers of those that a site adds
@@ -310,7 +329,7 @@ def tres_found(state: State, said: Said) -> list[TresRow]:
 
 def list_tres(state: State, said: Said) -> str:
     rows = tres_found(state, said)
-    return written(chosen(said.format or "Type,Name,ID", TRES), rows, state.look)
+    return written(chosen(said.format or "Type,Name%15,ID", TRES), rows, state.look)
 
 
 # ---- the cluster --------------------------------------------------------------------------------
@@ -322,6 +341,12 @@ RPC = 11520
 class ClusterRow(NamedTuple):
     state: State
     assoc: AssocRow
+    own: Cluster
+
+
+def _fed_number(own: Cluster) -> str:
+    known = ("", "ACTIVE", "INACTIVE", "DRAIN")
+    return str(known.index(own.fed_state)) if own.fed_state in known else "0"
 
 
 def _host(state: State) -> str:
@@ -346,14 +371,16 @@ def total(config: Config) -> dict[str, int]:
 
 C = Field[ClusterRow]
 _CLUSTER_OWN: tuple[C, ...] = (
-    C(("Classification",), "Class", 9, lambda r: "", 2),
+    C(("Classification",), "Class", 9, lambda r: r.own.classification, 2),
     C(("Cluster", "Name"), "Cluster", 10, lambda r: r.state.cluster, 2),
     C(("ClusterNodes",), "Cluster Nodes", 20, lambda r: compress(list(r.state.config.nodes)), 8),
     C(("ControlHost",), "ControlHost", 15, lambda r: _host(r.state), 8),
     C(("ControlPort",), "ControlPort", 12, lambda r: str(r.state.config.slurmctld_port), 8),
-    C(("Federation",), "Federation", 10, lambda r: "", 3),
-    C(("Features",), "Features", 20, lambda r: "", 3),
-    C(("FedState",), "FedState", 12, lambda r: "", 4),
+    C(("Federation",), "Federation", 10, lambda r: r.own.federation, 3),
+    C(("Features",), "Features", 20, lambda r: ",".join(r.own.features), 3),
+    C(("FedState",), "FedState", 12, lambda r: r.own.fed_state or "NA", 4),
+    C(("FedStateRaw",), "FedStateRaw", 11, lambda r: _fed_number(r.own), 9),
+    C(("ID",), "ID", 6, lambda r: str(r.own.fed_id), 1),
     C(("Flags",), "Flags", 20, lambda r: "None", 2),
     C(("NodeCount",), "NodeCount", 9, lambda r: str(len(r.state.config.nodes)), 2),
     C(("NodeNames",), "Cluster Nodes", 20, lambda r: compress(list(r.state.config.nodes)), 5),
@@ -378,12 +405,13 @@ def list_clusters(state: State, said: Said) -> str:
     if not said.on("wolimits"):
         form += ",Share,GrpJobs,GrpTRES,GrpSubmit,MaxJobs,MaxTRES,MaxSubmit,MaxWall,QOS,DefaultQOS"
     if said.on("withfed"):
-        form += ",Federation,Features,FedState"
+        form += ",Federation,ID,Features,FedState"
     shown = chosen(said.format or form, (*_CLUSTER_OWN, *rest))
     root = state.book.account(ROOT)
     rows = []
     if root is not None and (names is None or state.cluster.lower() in names):
-        rows = [ClusterRow(state, _row(state, said, root, 0))]
+        own = state.book.clusters.get(state.cluster, Cluster(state.cluster))
+        rows = [ClusterRow(state, _row(state, said, root, 0), own)]
     return written(shown, rows, state.look)
 
 
@@ -432,28 +460,6 @@ def list_problems(state: State, said: Said, exists: Callable[[str], bool]) -> st
     ]
     shown = chosen(said.format or "Cluster,Account,User,Problem", PROBLEM)
     return written(shown, rows, state.look)
-
-
-# ---- what a cluster of gsched has not -----------------------------------------------------------
-
-
-def list_nothing(state: State, said: Said, kind: str) -> str:
-    """Federations and resources of several clusters: there are none."""
-    heads = {
-        "federation": (
-            *(("Federation", 10), ("Cluster", 10), ("ID", 2), ("Features", 20)),
-            *(("FedState", 12),),
-        ),
-        "resource": (
-            *(("Name", 10), ("Server", 10), ("Type", 8), ("Count", 6), ("LastConsumed", 12)),
-            *(("Allocated", 9), ("ServerType", 10), ("Flags", 20)),
-        ),
-    }[kind]
-    table: tuple[Field[str], ...] = tuple(
-        Field((name,), name, width, lambda r: "", 2) for name, width in heads
-    )
-    form = said.format or ",".join(name for name, _ in heads)
-    return written(chosen(form, table), [], state.look)
 
 
 def refuse(kind: str) -> Stop:

@@ -208,7 +208,12 @@ KEYS: dict[str, dict[str, tuple[int, str]]] = {
     },
     "problem": {**_ASSOC_KEYS},
     "runawayjobs": {"clusters": (1, "cluster"), "format": (1, "format")},
-    "federation": {**_NAME, "format": (1, "format"), "tree": (1, "tree")},
+    "federation": {
+        **_NAME,
+        "format": (1, "format"),
+        "tree": (1, "tree"),
+        "withdeleted": (5, "withdeleted"),
+    },
     "resource": {
         **_NAME,
         "clusters": (1, "cluster"),
@@ -233,6 +238,8 @@ _WHERE: dict[str, tuple[str, ...]] = {
     "qos": ("name",),
     "coordinator": ("name", "account"),
     "cluster": ("name",),
+    "federation": ("name",),
+    "resource": ("name", "server", "cluster"),
 }
 #: settings besides limits, as they may be cut short
 _OWN_SETTINGS: dict[str, dict[str, int]] = {
@@ -245,7 +252,18 @@ _OWN_SETTINGS: dict[str, dict[str, int]] = {
         "rawusage": 4,
     },
     "qos": {"rawusage": 4},
-    "cluster": {"classification": 2, "rpc": 1, "federation": 3, "features": 3, "flags": 2},
+    "cluster": {"classification": 2, "rpc": 1, "federation": 3, "features": 2, "fedstate": 4},
+    "federation": {"clusters": 1},
+    "resource": {
+        "allowed": 2,
+        "count": 3,
+        "description": 1,
+        "flags": 2,
+        "lastconsumed": 2,
+        "percentallowed": 1,
+        "servertype": 7,
+        "type": 1,
+    },
 }
 _OP = re.compile(r"[+\-]?=")
 
@@ -325,7 +343,9 @@ def listed(kind: str, words: Sequence[str]) -> Said:
                 raise Stop(1, f"sacctmgr: error: Invalid value for AssocId ({value})\n")
             where.setdefault(first, []).extend(names(value))
         elif not key:
-            more = "" if kind == "association" else " Use keyword 'set' to modify value\n"
+            more = (
+                "" if kind in ("association", "event") else " Use keyword 'set' to modify value\n"
+            )
             raise Stop(1, f" Unknown condition: {word}\n{more}")
         elif key == "format":
             form = value if form is None else f"{form},{value}"
@@ -374,7 +394,7 @@ def _setting(
     if not sign or (modify and _key(name, _NAME) == "name" and low not in ("newname",)):
         if kind == "account":
             raise Stop(1, " Can't modify the name of an account\n")
-        if kind == "qos":
+        if kind in ("qos", "resource"):
             return
         raise Stop(1, f" Unknown option: {word}\n Use keyword 'where' to modify condition\n")
     for full, least in _OWN_SETTINGS.get(kind, {}).items():
@@ -382,6 +402,8 @@ def _setting(
             op.settings.append((full, sign, value))
             return
     table = settings.QOS if kind == "qos" else settings.ASSOC
+    if kind in ("federation", "resource"):
+        table = ()
     tables = (settings.ACCOUNT, table) if kind == "account" else (table,)
     for one in tables:
         found = settings.find(name, one)

@@ -42,10 +42,11 @@ def show(
         text, missing = _reservations(what, asked, now)
     elif kind == "licenses":
         from gsched_cli.dump_node import license_record
-        from gsched_cli.scontrol_show import chosen_licenses
+        from gsched_cli.scontrol_licenses import all_licenses, chosen_licenses
 
-        rows = chosen_licenses(what, asked.config.licenses, asked.reader)
-        found_ = [license_record(*row) for row in rows]
+        totals, remote = all_licenses(asked.reader)
+        rows = chosen_licenses(what, totals, asked.reader)
+        found_ = [license_record(*row, remote.get(row[0])) for row in rows]
         text = asked.document(licenses=found_, last_update=number(int(now)))
     else:
         raise Stop(1, f"{NAME}: error: show {kind} has no JSON or YAML output\n")

@@ -27,7 +27,7 @@ ENTITIES: dict[str, tuple[int, str]] = {
     "burstbuffer": (2, "nothing"),
     "config": (1, "config"),
     "daemons": (1, "daemons"),
-    "federation": (1, "nothing"),
+    "federation": (1, "federation"),
     "hostlist": (5, "hostlist"),
     "hostlistsorted": (9, "hostlistsorted"),
     "hostnames": (5, "hostnames"),
@@ -95,7 +95,13 @@ def show(
     if kind == "reservation":
         return _reservations(what, env, reader, layout, streams)
     if kind == "licenses":
-        return _licenses(what, reader, streams, one_line)
+        from gsched_cli.scontrol_licenses import show_licenses
+
+        return show_licenses(what, env, reader, streams, one_line)
+    if kind == "federation":
+        from gsched_cli.scontrol_licenses import show_federation
+
+        return show_federation(reader, streams)
     texts = {
         "aliases": "",
         "daemons": "slurmctld \n",
@@ -125,50 +131,6 @@ def _topology(what: str | None, env: Mapping[str, str], reader: Reader, streams:
         streams.stdout.write(line[: int(longest)] if longest.isdecimal() else line)
         streams.stdout.write("\n")
     return 0
-
-
-# ---- licences --------------------------------------------------------------------------------
-
-
-def _licenses(what: str | None, reader: Reader, streams: Streams, one_line: bool) -> int:
-    totals = reader.settings().licenses
-    if not totals:
-        streams.stdout.write("No licenses configured in Slurm.\n")
-        return 0
-    between = " " if one_line else "\n    "
-    for name, total, used, kept in chosen_licenses(what, totals, reader):
-        free = max(0, total - used)
-        figures = f"Total={total} Used={used} Free={free} Reserved={kept} Remote=no"
-        streams.stdout.write(f"LicenseName={name}{between}{figures}\n")
-    return 0
-
-
-def chosen_licenses(
-    what: str | None, totals: Mapping[str, int], reader: Reader
-) -> list[tuple[str, int, int, int]]:
-    """Licences by name: how many there are, are used, and are kept by reservations."""
-    from gsched.licenses import parse
-    from gsched.wire.messages import JobQuery, NodeQuery
-
-    rows = asking(lambda: reader.jobs(JobQuery(active_only=True)), "slurm_load_licenses error:")
-    used = dict.fromkeys(totals, 0)
-    for job in rows.jobs:
-        if job.alloc and job.licenses_alloc:
-            for name, count in parse(job.licenses_alloc)[0].items():
-                used[name] = used.get(name, 0) + count
-    reserved = dict.fromkeys(totals, 0)
-    now = reader.now()
-    for resv in asking(
-        lambda: reader.nodes(NodeQuery()), "slurm_load_licenses error:"
-    ).reservations:
-        if resv.licenses and resv.active(now):
-            for name, count in parse(resv.licenses)[0].items():
-                reserved[name] = reserved.get(name, 0) + count
-    return [
-        (name, total, used[name], reserved[name])
-        for name, total in sorted(totals.items())
-        if what is None or what == name
-    ]
 
 
 # ---- jobs ------------------------------------------------------------------------------------

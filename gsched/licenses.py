@@ -124,6 +124,14 @@ class Licenses:
         #: jobs that were told that they wait for licences
         self._told: set[int] = set()
 
+    def offer(self, totals: Mapping[str, int]) -> None:
+        """There are now so many of each: what is held stays held, also where that is more. Cost:
+        the licences."""
+        for name in self.totals.keys() | totals.keys():
+            more = totals.get(name, 0) - self.totals.get(name, 0)
+            self._free[name] = self._free.get(name, 0) + more
+        self.totals = dict(totals)
+
     def __len__(self) -> int:
         """Waiting jobs that want some."""
         return len(self._waiting)

@@ -14,7 +14,7 @@ from gsched.accounting.sql_usage import Names, add_cluster
 from gsched.accounting.usage import What, counts, of_time, reserved_as
 from gsched.hostlist import HostlistError, compress
 from gsched.model import ClusterSize, NodeState, PolicyChange, Reservation, Reserved
-from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, User, Wckey
+from gsched.model.policy import Account, Assoc, PolicyRecord, Resource, User, Wckey
 
 #: what is told, and when (epoch seconds)
 News = PolicyChange | NodeState | ClusterSize | Reserved
@@ -248,7 +248,8 @@ def key(record: PolicyRecord) -> tuple[str, str]:
     """(kind, name) of a record in SQL."""
     if isinstance(record, Assoc | Wckey):
         return type(record).__name__.lower(), str(record.id)
-    return type(record).__name__.lower(), record.name[:190]
+    name = record.full if isinstance(record, Resource) else record.name
+    return type(record).__name__.lower(), name[:190]
 
 
 def _of(record: PolicyRecord) -> tuple[str, str]:
@@ -258,6 +259,6 @@ def _of(record: PolicyRecord) -> tuple[str, str]:
         return record.name, ""
     if isinstance(record, User):
         return record.default_account, record.name
-    if isinstance(record, Qos):
-        return "", ""
-    return "", record.user
+    if isinstance(record, Wckey):
+        return "", record.user
+    return "", ""

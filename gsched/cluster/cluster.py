@@ -95,6 +95,8 @@ class Cluster:
         self.gpu_types = self._nodes.gpu_types
         self.set_throttle = self._queue.set_throttle
         self.due = self._queue.due
+        self.offer_licenses = self._licenses.offer
+        self.licenses_free = self._licenses.free
         self.licenses_left = self._licenses.left_for
         self.licenses_reserved = self._licenses.reserved
         self.license_holders = self._licenses.holders

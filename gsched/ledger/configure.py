@@ -13,7 +13,7 @@ from gsched import reserve
 from gsched.cluster import Cluster
 from gsched.config import Config, GresCount, NodeConfig
 from gsched.config.overrides import with_partitions
-from gsched.ledger import pause, ranking, tell, use
+from gsched.ledger import offered, pause, ranking, tell, use
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import NodeLive
 from gsched.model import Job, JobState, Node, NodeAlloc, NodeFlag, PartitionChange, Phase
@@ -174,6 +174,7 @@ def rebuild(led: Ledger, config: Config) -> None:
     """A new cluster for a configuration: what jobs hold is restored, what waits is queued."""
     led.config = config
     cluster = led.cluster = Cluster(config)
+    offered.changed(led)
     cluster.trace_accounts(led.book.lineage)
     cluster.trace_pools(led.units.ways)
     led.ranking.forget()

@@ -32,6 +32,7 @@ from gsched.ledger import (
     manage,
     node_update,
     nodes,
+    offered,
     outbox,
     partitions,
     pause,
@@ -231,6 +232,7 @@ class Ledger:
             node.flags |= NodeFlag.DRAIN
             node.reason = reason
         accounts.load(self, policy_records, used_records)
+        offered.changed(self)
         for resv in sorted(reservation_records, key=lambda each: (each.created, each.name)):
             self.reservations[resv.name] = resv
             self.cluster.reserve(reserve.at(resv, self.meta.last_now))

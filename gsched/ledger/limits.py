@@ -15,6 +15,7 @@ import msgspec
 from gsched import tres
 from gsched.cluster.limits import MOST, NO_BILL, Bill, Chain, Draw
 from gsched.errors import message
+from gsched.ledger import offered
 from gsched.ledger.suspend import suspended_s
 from gsched.model import Job, JobSpec, JobState, Shape
 from gsched.model.policy import ROOT_ID, Assoc, Qos, Tres
@@ -281,7 +282,7 @@ class Keeper:
         lifts. Cost: constant, but partitions the first time."""
         flags = self._lifting(qos)
         if not flags:
-            return self._led.config
+            return offered.extended(self._led, self._led.config)
         found = self._lifted.get(flags)
         if found is None:
             none = {
@@ -296,7 +297,7 @@ class Keeper:
             }
             found = msgspec.structs.replace(self._led.config, partitions=partitions)
             self._lifted[flags] = found
-        return found
+        return offered.extended(self._led, found)
 
     def used(self, pool: Pool, now: int) -> tuple[int, Mapping[str, int] | None]:
         """How much of a pool is in use (seconds where it is minutes that are limited)."""

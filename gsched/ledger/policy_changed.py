@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched import access
-from gsched.ledger import ranking
+from gsched.ledger import offered, ranking
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState
 from gsched.policy.enforce import enforced
@@ -18,6 +18,7 @@ def changed(led: Ledger, now: float, out: Outcome) -> None:
     """The one place that is called after every change of policy, once for a command. Waiting jobs
     whose association or QOS is gone wait with Slurm's reason, and go on once it is back. Limits and
     priorities follow from here too. Cost: ~1 us for each waiting job."""
+    offered.changed(led)
     wanted = enforced(led.config.accounting_storage_enforce)
     for job in led.jobs.values():
         if job.state != JobState.PENDING or job.finished:

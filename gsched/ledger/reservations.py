@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched import features, hostlist, licenses, reserve
-from gsched.ledger import jobs, reserve_keep, reserve_nodes, suspend, tell
+from gsched.ledger import jobs, offered, reserve_keep, reserve_nodes, suspend, tell
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.reserve_nodes import NotChosen
 from gsched.model import Hold, Job, JobState, Reservation, ReservedNode
@@ -280,7 +280,7 @@ def _licensed(led: Ledger, resv: Reservation, old: Reservation) -> None:
             led.cluster.licenses_reserved(name, start, end, but=old.name)
             for start, end in reserve.spans(moment)
         )
-        if len(choices) > 1 or others + count > led.config.licenses.get(name, 0):
+        if len(choices) > 1 or others + count > offered.licenses(led).get(name, 0):
             raise _Wrong(BAD_LICENSE)
 
 

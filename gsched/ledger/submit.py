@@ -13,7 +13,17 @@ from gsched.config import Config, PartitionConfig
 from gsched.environment import sluid
 from gsched.errors import message
 from gsched.hostlist import compress
-from gsched.ledger import associate, deadline, depend, interactive, jobs, limits, ranking, reserved
+from gsched.ledger import (
+    associate,
+    deadline,
+    depend,
+    interactive,
+    jobs,
+    limits,
+    offered,
+    ranking,
+    reserved,
+)
 from gsched.ledger.outcome import Outcome
 from gsched.model import Alternative, Hold, Job, JobSpec, Shape
 from gsched.taskset import TaskSet, TaskSetError
@@ -136,7 +146,7 @@ def _component(
     """The record of a job, or of one component; nothing is changed yet."""
     admin = led.is_admin(call.uid)
     spec = _alternate(led.config, spec)
-    config = led.config
+    config = offered.extended(led, led.config)
     if config.enforce_part_limits != "NO":
         asked = spec.partitions or ((config.default_partition,) if config.default_partition else ())
         user = write.user or str(call.uid)

@@ -154,6 +154,58 @@ class Wckey(_Record):
     default: bool = False
 
 
+class Resource(_Record):
+    """Licences that a server outside of the cluster has, and the part of them that it may use."""
+
+    name: str
+    server: str
+    count: int = 0
+    kind: str = "License"
+    server_type: str = ""
+    description: str = ""
+    #: "Absolute": `allowed` is a count
+    flags: tuple[str, ...] = ()
+    #: what this cluster may use, in per cent of the count; None: it may not use any
+    allowed: int | None = None
+    #: how many were taken in all when somebody last looked, and how many of this cluster's were
+    #: then taken by others
+    last_consumed: int = 0
+    deficit: int = 0
+    created: int = 0
+    modified: int = 0
+
+    @property
+    def full(self) -> str:
+        """The name of the licence: name@server."""
+        return f"{self.name}@{self.server}"
+
+    @property
+    def granted(self) -> int:
+        """How many the cluster may use."""
+        if self.allowed is None:
+            return 0
+        return self.allowed if "Absolute" in self.flags else self.count * self.allowed // 100
+
+
+class Federation(_Record):
+    """A group of clusters, by name."""
+
+    name: str
+    created: int = 0
+
+
+class Cluster(_Record):
+    """What is set on a cluster itself; limits are the root account's."""
+
+    name: str
+    classification: str = ""
+    federation: str = ""
+    #: its number there, from 1 on; 0: it is in none
+    fed_id: int = 0
+    fed_state: str = ""
+    features: tuple[str, ...] = ()
+
+
 class Used(msgspec.Struct, array_like=True, gc=False):
     """What an association or a QOS has used, decayed to `at`. Ended attempts only: what running
     ones use is added where it is asked for (`gsched.policy.usage`), so that a crash neither loses
@@ -172,7 +224,7 @@ class Used(msgspec.Struct, array_like=True, gc=False):
     by_account: dict[str, dict[str, float]] = {}
 
 
-PolicyRecord = Account | User | Assoc | Qos | Wckey
+PolicyRecord = Account | User | Assoc | Qos | Wckey | Resource | Federation | Cluster
 
 
 def key_of(record: PolicyRecord) -> bytes:
@@ -181,4 +233,5 @@ def key_of(record: PolicyRecord) -> bytes:
         return b"assoc/" + record.id.to_bytes(8, "big")
     if isinstance(record, Wckey):
         return b"wckey/" + record.id.to_bytes(8, "big")
-    return f"{type(record).__name__.lower()}/{record.name}".encode()
+    name = record.full if isinstance(record, Resource) else record.name
+    return f"{type(record).__name__.lower()}/{name}".encode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 import msgspec
@@ -13,8 +13,11 @@ from gsched.model.policy import (
     ROOT_ID,
     Account,
     Assoc,
+    Cluster,
+    Federation,
     PolicyRecord,
     Qos,
+    Resource,
     Used,
     User,
     Wckey,
@@ -53,6 +56,10 @@ class Book:
         self.assocs: dict[int, Assoc] = {}
         self.qos: dict[str, Qos] = {}
         self.wckeys: dict[int, Wckey] = {}
+        #: by the name of the licence, name@server
+        self.resources: dict[str, Resource] = {}
+        self.federations: dict[str, Federation] = {}
+        self.clusters: dict[str, Cluster] = {}
         #: usage by association id, and by name of QOS; what is absent has used nothing
         self.used: dict[int | str, Used] = {}
         self.version = 0
@@ -90,6 +97,12 @@ class Book:
             self.qos[record.name] = record
         elif isinstance(record, Wckey):
             self.wckeys[record.id] = record
+        elif isinstance(record, Resource):
+            self.resources[record.full] = record
+        elif isinstance(record, Federation):
+            self.federations[record.name] = record
+        elif isinstance(record, Cluster):
+            self.clusters[record.name] = record
         else:
             self._unfile(record.id)
             self.assocs[record.id] = record
@@ -112,6 +125,12 @@ class Book:
             del self.qos[record.name]
         elif isinstance(record, Wckey):
             del self.wckeys[record.id]
+        elif isinstance(record, Resource):
+            del self.resources[record.full]
+        elif isinstance(record, Federation):
+            del self.federations[record.name]
+        elif isinstance(record, Cluster):
+            del self.clusters[record.name]
         else:
             self._unfile(record.id)
         self._effective.clear()
@@ -131,6 +150,17 @@ class Book:
         yield from self.qos.values()
         yield from self.assocs.values()
         yield from self.wckeys.values()
+        yield from self.resources.values()
+        yield from self.federations.values()
+        yield from self.clusters.values()
+
+    def licenses(self, local: Mapping[str, int]) -> dict[str, int]:
+        """Licences by name: those of the cluster itself, and what it may use of others. Cost: so
+        many."""
+        remote = {
+            name: one.granted for name, one in self.resources.items() if one.allowed is not None
+        }
+        return {**local, **remote}
 
     def account(self, name: str) -> Assoc | None:
         """An account's own association."""

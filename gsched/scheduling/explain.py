@@ -337,7 +337,7 @@ def _licenses(led: Ledger, job: Job, asked: Asked) -> Iterator[Cause]:
     for name, count in choices[0].items():
         if left.get(name, 0) >= count:
             continue
-        total = led.config.licenses.get(name, 0)
+        total = led.book.licenses(led.config.licenses).get(name, 0)
         holders = [(led.jobs[n], held) for n, held in led.cluster.license_holders(name)]
         cause = Cause("licenses", total < count, detail=name, want=count, limit=total)
         cause.have = max(0, left.get(name, 0))

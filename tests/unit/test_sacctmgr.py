@@ -162,7 +162,7 @@ def test_dialogue_from_a_file() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("add federation x", "sacctmgr: error: add federation is not available here\n"),
+        ("add federation", " Need name of federation to add.\n"),
         (
             "--yaml=v0.0.1 list qos",
             "sacctmgr: error: application/x-yaml output not supported by v0.0.1\n",
@@ -245,3 +245,81 @@ def test_events_transactions_and_reservations() -> None:
     ]
     made.report_rows["events"] = ReportRows([], warning="the database cannot be reached")
     assert made.ask("-n list events")[1] == "sacctmgr: error: the database cannot be reached\n"
+
+
+def test_the_tree_is_indented() -> None:
+    """As 22.05: from the first that is shown; a width of one's own is kept."""
+    made = peer()
+    assert made.do("list assoc tree account=research format=account,user") == (
+        "Account                    User \n"
+        "-------------------- ---------- \n"
+        "research                        \n"
+        " research                 alice \n"
+        " research                   bob \n"
+        " research                nobody \n"
+        " research                  root \n"
+    )
+    assert made.do("-P -n list assoc tree format=account,user").splitlines()[:4] == [
+        "root|",
+        " root|root",
+        " prod|",
+        "  prod|bob",
+    ]
+    line = made.do("-n list assoc tree user=alice format=account%12,user")
+    assert line == "    research      alice \n"
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ("wolimits format=account,qos,defaultqos,share", "research|||1"),
+        ("woplimits format=account,qos,defaultqos,share", "research|||1"),
+        ("wopinfo format=account,parentid,parentname", "research|0|"),
+        ("woplimits", "peer|research|alice|"),
+        ("wolimits", "peer|research|alice|"),
+    ],
+)
+def test_what_is_left_out(options: str, line: str) -> None:
+    """As 22.05 answered for alice in research, who has nothing of her own."""
+    assert peer().do(f"-nP list assoc user=alice {options}") == f"{line}\n"
+
+
+def test_resources_and_federations() -> None:
+    """As 22.05 answered; columns are those of 26.05."""
+    made = peer()
+    assert made.do(
+        "-i add resource name=matlab server=flex count=50 servertype=flexlm type=license "
+        "cluster=peer percentallowed=60"
+    ) == (
+        " Adding Resource(s)\n  matlab@flex\n   Cluster - peer\t60%\n Settings\n"
+        "  Name           = matlab\n  Server         = flex\n  Description    = matlab\n"
+        "  ServerType     = flexlm\n  Count          = 50\n  Type           = License\n"
+    )
+    assert made.do("-nP list resource withclusters") == (
+        "matlab|flex|License|50|0|60|flexlm|peer|60|\n"
+    )
+    assert made.do("-i modify resource where name=matlab set count=100") == (
+        " Modified server resource ...\n  matlab@flex\n  Cluster - peer\t- matlab@flex\n"
+    )
+    assert made.do("-i delete resource name=matlab server=flex cluster=peer") == (
+        " Deleting resource(s)...\n  Cluster - peer\t- matlab@flex\n"
+    )
+    assert made.do("-nP list resource withclusters") == ""
+    assert made.do("-i delete resource name=matlab") == (
+        " Deleting resource(s)...\n  matlab@flex\n"
+    )
+    assert made.do("-i add federation fed2 clusters=peer") == (
+        " Adding Federation(s)\n  fed2\n Settings\n  Cluster       = peer\n"
+    )
+    assert made.do("-nP list federation") == "fed2|peer|1||ACTIVE\n"
+    assert made.do("-i modify cluster peer set features=a,b fedstate=drain") == (
+        " Setting\n  Feature       = a\n  Feature       = b\n  FedState       = DRAIN\n"
+        " Modified cluster...\n  peer\n"
+    )
+    assert made.do("-nP list cluster withfed format=cluster,federation,id,features,fedstate") == (
+        "peer|fed2|1|a,b|DRAIN\n"
+    )
+    assert made.do("-i modify federation fed2 set clusters-=peer") == (
+        " Setting\n  Cluster      -= peer\n Modified federation...\n  fed2\n"
+    )
+    assert made.do("-i delete federation fed2") == " Deleting federations...\n  fed2\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gsched.ledger import policy_changed
-from gsched.ledger.manage import coordinators, limits, quality, tree, users
+from gsched.ledger.manage import coordinators, federations, limits, quality, resources, tree, users
 from gsched.ledger.manage.work import UNCHANGED, No, Work
 from gsched.ledger.outcome import Outcome
 from gsched.model.policy import ROOT, Tres
@@ -69,9 +69,16 @@ def _one(work: Work, op: PolicyOp) -> None:
         raise No(f" Error with request: {op.verb} of {op.entity} is not supported here\n")
     cluster = op.where.get("cluster")
     own = work.led.config.cluster_name
+    if op.entity == "resource":
+        # The clusters that may use it: these are no condition.
+        cluster = None
     if cluster is not None and own.lower() not in {one.lower() for one in cluster}:
         raise No(_EMPTY[op.verb], UNCHANGED)
     verb(work, op)
+
+
+#: settings of the cluster's own record; what else is set on it is the root account's
+_OF_CLUSTER = frozenset(("classification", "features", "federation", "fedstate"))
 
 
 def _modify_cluster(work: Work, op: PolicyOp) -> None:
@@ -83,7 +90,13 @@ def _modify_cluster(work: Work, op: PolicyOp) -> None:
         raise No(" You didn't give me anything to set\n")
     if not work.admin:
         raise limits.denied("Only admins can modify clusters")
-    inner = PolicyOp("modify", "account", {"name": [ROOT]}, op.settings)
+    mine = [one for one in op.settings if one[0] in _OF_CLUSTER]
+    rest = [one for one in op.settings if one[0] not in _OF_CLUSTER]
+    if federations.set_cluster(work, mine):
+        work.say("clusters set", work.led.config.cluster_name)
+    if not rest:
+        return
+    inner = PolicyOp("modify", "account", {"name": [ROOT]}, rest)
     done, work.done = work.done, []
     before = work.count()
     tree.modify(work, inner)
@@ -103,6 +116,8 @@ def _add_cluster(work: Work, op: PolicyOp) -> None:
     if not names:
         raise No(" Need name of cluster to add.\n")
     own = work.led.config.cluster_name
+    if not work.load and all(one.lower() == own.lower() for one in names):
+        raise No(f" This cluster {own} already exists.  Not adding.\n", UNCHANGED)
     if any(one.lower() != own.lower() for one in names):
         raise No(f" Error with request: This is the accounting of cluster {own} alone\n")
     if op.settings and work.load:
@@ -121,6 +136,12 @@ _VERBS: dict[tuple[str, str], Callable[[Work, PolicyOp], None]] = {
     ("delete", "qos"): quality.delete,
     ("add", "coordinator"): coordinators.add,
     ("delete", "coordinator"): coordinators.delete,
+    ("add", "federation"): federations.add,
+    ("modify", "federation"): federations.modify,
+    ("delete", "federation"): federations.delete,
+    ("add", "resource"): resources.add,
+    ("modify", "resource"): resources.modify,
+    ("delete", "resource"): resources.delete,
     ("add", "cluster"): _add_cluster,
     ("modify", "cluster"): _modify_cluster,
 }

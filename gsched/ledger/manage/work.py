@@ -8,7 +8,18 @@ import msgspec
 
 from gsched.ledger import accounts, associate, tell, use
 from gsched.ledger.outcome import Outcome
-from gsched.model.policy import Account, Assoc, PolicyRecord, Qos, User, Wckey, key_of
+from gsched.model.policy import (
+    Account,
+    Assoc,
+    Cluster,
+    Federation,
+    PolicyRecord,
+    Qos,
+    Resource,
+    User,
+    Wckey,
+    key_of,
+)
 from gsched.policy.settings import Known, limitable
 from gsched.wire.messages import Call, PolicyDone
 
@@ -78,6 +89,12 @@ class Work:
             return book.qos.get(record.name)
         if isinstance(record, Wckey):
             return book.wckeys.get(record.id)
+        if isinstance(record, Resource):
+            return book.resources.get(record.full)
+        if isinstance(record, Federation):
+            return book.federations.get(record.name)
+        if isinstance(record, Cluster):
+            return book.clusters.get(record.name)
         return book.assocs.get(record.id)
 
     @property
