@@ -358,7 +358,8 @@ class Core:
         first, on whatever node, then those with the fewest jobs. Not inside a reservation, nor
         beside one's window on a node, nor with demands on where cores lie; exclusive then means all
         CPUs of the nodes. leaves_gpus: without GPUs it leaves alone what nodes keep for idle ones
-        (set_node), unless the empty cluster would not hold it so.
+        (set_node), or a half, a quarter or an eighth of that, or nothing where the empty cluster
+        would not hold it otherwise; not if it is exclusive or inside a reservation.
 
         gpu_kinds: GPUs of several types, (type, per node, per task, in all) each, whose sums are
         the three gpus_*; of those in all each node gets one at least. ntasks_per_core: most tasks

@@ -18,8 +18,8 @@ class Sharing(Nearness):
     sharing: dict[int, int]
     #: cores that fewer jobs than this hold may be joined; None: whatever the partition says
     joining: int | None
-    #: whether what is kept for idle GPUs counts, while that is found out
-    keeping: bool | None
+    #: how much of what is kept for idle GPUs counts, while that is found out: see keeps()
+    keeping: int | None
     #: (node, lot, core) -> its domain
     core_of: dict[tuple[int, int, int], int]
 
@@ -99,18 +99,20 @@ class Sharing(Nearness):
         """Whether an advance reservation keeps any of a node."""
         return any(i in kept.shares and kept.spans for kept in self.reservations.values())
 
-    def keeps(self, want: Request) -> bool:
-        """Whether it leaves alone what is kept for idle GPUs: it does if the empty cluster would
-        hold it beside all of that."""
-        if not want.leaves_gpus or want.wants_gpus or want.exclusive:
-            return False
+    def keeps(self, want: Request) -> int:
+        """What it leaves alone of what is kept for idle GPUs: 1 all, 2 a half, 3 a quarter, 4 an
+        eighth, the most beside which the empty cluster would hold it; 0 nothing."""
+        if not want.leaves_gpus or want.wants_gpus or want.exclusive or want.reservation >= 0:
+            return 0
         if self.keeping is None:
-            self.keeping, level, self.joining = True, self.joining, None
+            level, self.joining = self.joining, None
             try:
-                fits = self.find(want, self.empty(all_up=False)) is not None
+                for self.keeping in range(1, 5):
+                    if self.find(want, self.empty(all_up=False)) is not None:
+                        return self.keeping
             finally:
                 self.keeping, self.joining = None, level
-            return fits
+            return 0
         return self.keeping
 
     def beside(self, want: Request, i: int, free: Free) -> tuple[int, int]:
@@ -127,9 +129,10 @@ class Sharing(Nearness):
         self, want: Request, i: int, free: Free, cpus: int, mem: int, *, keep: bool = True
     ) -> tuple[int, int]:
         """Of so much what its caps leave, and what is kept for idle GPUs."""
-        if keep and self.keeps(want):
-            cpus -= self.nodes[i].keep[0] * free.gpus.bit_count()
-            mem -= self.nodes[i].keep[1] * free.gpus.bit_count()
+        if keep and (part := self.keeps(want)):
+            idle = free.gpus.bit_count()
+            cpus -= self.nodes[i].keep[0] // 2 ** (part - 1) * idle
+            mem -= self.nodes[i].keep[1] // 2 ** (part - 1) * idle
         return min([cpus, *(free.extra.get(kind, 0) for kind in want.cpu_caps)]), mem
 
     def set_sharing(self, partition: int, jobs: int) -> None:

@@ -24,7 +24,7 @@ class Refusing(Placing):
 
     def ever(self, req: int) -> bool:
         # What is kept for idle GPUs makes nothing impossible.
-        outer, self.keeping = self.keeping, False
+        outer, self.keeping = self.keeping, 0
         try:
             return self.find(self.requests[req], self.empty(all_up=True)) is not None
         finally:

@@ -16,7 +16,7 @@ from gsched.cluster.nodes import Nodes, usable_cpus
 from gsched.cluster.plans import Draft
 from gsched.cluster.queue import Queue
 from gsched.cluster.ranks import Columns, Sweep
-from gsched.cluster.requests import Requests
+from gsched.cluster.requests import BOUND, TOGETHER, Requests
 from gsched.cluster.verdicts import Verdicts
 from gsched.cluster.what_if import Way, WhatIf
 from gsched.cluster.windows import CLAIM, GUARD, Windows
@@ -409,9 +409,13 @@ class Cluster:
                 **self._core.allocation_terms(key),
             )
             running.append((key, end))
+        free = TOGETHER if len(components) > 1 else BOUND
         wanted = [
             tuple(
-                {**self._requests.words(shape, name), "reservation": self._windows.number(within)}
+                {
+                    **self._requests.words(shape, name, free),
+                    "reservation": self._windows.number(within),
+                }
                 for name, within in ways
             )
             for shape, ways, _ in components

@@ -10,6 +10,7 @@ from gsched.bits import bits, symmetric
 from gsched.cluster.caps import Caps
 from gsched.cluster.counted import Counted
 from gsched.cluster.domains import Domains, domains_of
+from gsched.cluster.keep import Keep
 from gsched.cluster.lots import jobs_on_a_core
 from gsched.config import Config, NodeConfig
 from gsched.cpuset import specialized
@@ -29,17 +30,6 @@ def usable_cpus(conf: NodeConfig) -> int:
 def usable_memory(conf: NodeConfig) -> int:
     """Memory that jobs may have, in MB: what is beside MemSpecLimit."""
     return max(0, conf.real_memory - conf.mem_spec_limit)
-
-
-def keep_of(config: Config) -> tuple[int, int]:
-    """(CPUs, MB) that jobs without GPUs leave alone for each idle GPU: gpu_keep_cpus and
-    gpu_keep_mem of SchedulerParameters."""
-    found = {"gpu_keep_cpus": 0, "gpu_keep_mem": 0}
-    for word in config.scheduler_parameters.split(","):
-        name, _, text = word.strip().partition("=")
-        if name.lower() in found and text.isascii() and text.isdigit():
-            found[name.lower()] = min(int(text), 1 << 30)
-    return found["gpu_keep_cpus"], found["gpu_keep_mem"]
 
 
 class Nodes:
@@ -77,7 +67,7 @@ class Nodes:
             if jobs_on_a_core(part) > 1:
                 core.set_sharing(self.partition_bit[name], jobs_on_a_core(part))
                 together.sharing[self.partition_bit[name]] = jobs_on_a_core(part)
-        self._keep = keep_of(config)
+        self._keep = Keep(config)
         self.domains: list[Domains] = [Domains()] * len(self.names)
         self._domains: dict[object, Domains] = {}
         self._wirings: dict[object, tuple[int, list[list[int]], list[int]]] = {}
@@ -94,6 +84,11 @@ class Nodes:
             self._usable.append((usable_cpus(conf), usable_memory(conf)))
             for feature in conf.features:
                 self._feature_bit.setdefault(feature, len(self._feature_bit))
+        #: whether any node keeps anything for its idle GPUs
+        self.keeps = self._keep.any(
+            (conf, *usable)
+            for conf, usable in zip(config.nodes.values(), self._usable, strict=True)
+        )
 
     def _partition_masks(self) -> list[int]:
         masks = [0] * len(self.names)
@@ -154,20 +149,12 @@ class Nodes:
                 used = domains.used(self.free_cpus[i], conf.threads_per_core)
                 self._core.set_cores(i, used)
 
-    @property
-    def keeps(self) -> bool:
-        """Whether anything is kept for idle GPUs."""
-        return self._keep != (0, 0)
-
     def _kept(self, conf: NodeConfig, gpus: int) -> dict[str, int]:
-        """What jobs without GPUs leave alone for each idle GPU of a node: never more than its part
-        of the node."""
-        if not gpus or not self.keeps:
+        """What jobs without GPUs leave alone for each idle GPU of a node."""
+        if not self.keeps:
             return {}
-        return {
-            "keep_cpus": min(self._keep[0], usable_cpus(conf) // gpus),
-            "keep_mem_mb": min(self._keep[1], usable_memory(conf) // gpus),
-        }
+        kept = self._keep.of_node(conf, gpus, usable_cpus(conf), usable_memory(conf))
+        return {"keep_cpus": kept[0], "keep_mem_mb": kept[1]}
 
     def _where(self, conf: NodeConfig, gpu_cores: tuple[str, ...]) -> Domains:
         """The domains of such a node; the same object for the same kind."""

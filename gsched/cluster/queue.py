@@ -10,7 +10,7 @@ from gsched import _core, access, dependency
 from gsched.cluster.limits import Limits
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.ranks import Columns, Ranks, Sweep
-from gsched.cluster.requests import TIME_LIMIT, Requests
+from gsched.cluster.requests import TIME_LIMIT, TOGETHER, Requests
 from gsched.cluster.windows import GUARD, Windows
 from gsched.config import Config
 from gsched.licenses import LicenseError, Licenses
@@ -125,6 +125,8 @@ class Queue:
         switches = self._wait_for_switches(job)
         user = self._user.setdefault(job.uid, len(self._user))
         free = self._limits.free_of(job)
+        if job.het_job_id:
+            free |= TOGETHER
         for partition, resv, choice in ways:
             try:
                 number = self._windows.number(resv)

@@ -30,6 +30,9 @@ _NOTES = {
 #: flags of a QOS: what jobs need not keep to of a partition's limits
 TIME_LIMIT, MAX_NODES, MIN_NODES = "PartitionTimeLimit", "PartitionMaxNodes", "PartitionMinNodes"
 BOUND: frozenset[str] = frozenset()
+#: the same of components of heterogeneous jobs: they need not leave alone what nodes keep for their
+#: idle GPUs, as they might fit so one by one and never together
+TOGETHER = frozenset(("gpu_keep",))
 _OF_SEVERAL = ("min_nodes", "max_nodes", "ntasks", "gpus_total", "segment", "contiguous")
 
 
@@ -135,7 +138,7 @@ class Requests:
             "overcommit": shape.overcommit,
             "cpu_caps": self._nodes.caps.of_request(partition, bool(gpus)),
             "shares_cpus": shares(shape, part),
-            "leaves_gpus": self._nodes.keeps and not gpus,
+            "leaves_gpus": self._nodes.keeps and not gpus and not free & TOGETHER,
             "threads_per_core": shape.threads_per_core,
             "policy": nodepolicy.chosen(part, self._config),
             **({} if exclusive or not shape.share else self._parts(shape)),
@@ -195,7 +198,10 @@ class Requests:
             if all(self.too_big(shape, partition) for partition in partitions):
                 return False
         return self._together.never(
-            [tuple(self.words(shape, name) for name in names) for shape, names in components]
+            [
+                tuple(self.words(shape, name, TOGETHER) for name in names)
+                for shape, names in components
+            ]
         )
 
     def _capped(self, shape: Shape, partition: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from gsched import _core
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.queue import Queue
-from gsched.cluster.requests import Requests
+from gsched.cluster.requests import TOGETHER, Requests
 from gsched.cluster.windows import GUARD, Windows
 from gsched.forecast import place_all
 from gsched.hostlist import compress
@@ -101,7 +101,10 @@ class WhatIf:
             for shape, ways in wanted:
                 numbers = [(name, self.windows.number(within)) for name, within in ways]
                 requests.append(
-                    [self._requests.acquire(shape, name, 0, number) for name, number in numbers]
+                    [
+                        self._requests.acquire(shape, name, 0, number, TOGETHER)
+                        for name, number in numbers
+                    ]
                 )
             return place_all(self._core, requests, now) is not None
         except (ValueError, KeyError):

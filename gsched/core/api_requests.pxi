@@ -214,7 +214,7 @@ cdef class _Requests(_Topology):
             r.lot = self._lot(partition)
             r.most = r.level = self.c.lot_most[r.lot]
         r.alone = r.excl and not r.lot
-        r.keep = leaves_gpus and not r.gpu and not r.excl
+        r.keep = leaves_gpus and not r.gpu and not r.excl and r.resv < 0
         r.keeps = r.keep
         r.odd = r.lot or r.caps or r.keep
         if r.milli:

@@ -3,7 +3,9 @@
 #
 # A cap is a counted resource of the node of which a share takes as many as it takes CPUs. What is
 # kept is so many CPUs and MB for each GPU that is wholly free, so it comes and goes with them. A
-# request that would not even fit on the empty cluster beside all that is kept is not bound by it.
+# request that would not even fit on the empty cluster beside all of that leaves a half, a quarter or
+# an eighth, as much as it can, or nothing. In an advance reservation, which says itself what is for
+# whom, nothing is left either.
 
 
 cdef inline int64_t caps_left(Req* r, int32_t* row) noexcept nogil:
@@ -28,8 +30,8 @@ cdef inline void keep_less(Cluster* c, Req* r, int i, int n_gpus, int64_t* cpus,
                            int64_t* mem) noexcept nogil:
     """What is left to r beside what is kept for so many idle GPUs."""
     if r.keeps and c.keep_cpus != NULL:
-        cpus[0] -= <int64_t>c.keep_cpus[i] * n_gpus
-        mem[0] -= c.keep_mem[i] * n_gpus
+        cpus[0] -= <int64_t>(c.keep_cpus[i] >> (r.keeps - 1)) * n_gpus
+        mem[0] -= (c.keep_mem[i] >> (r.keeps - 1)) * n_gpus
 
 
 cdef int64_t odd_cpus(Cluster* c, State* s, Req* r, int i, int64_t* mem) noexcept nogil:

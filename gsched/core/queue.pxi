@@ -175,16 +175,24 @@ cdef inline void judge(Cluster* c, int32_t slot, uint8_t verdict) noexcept nogil
 
 cdef int possible(Cluster* c, Req* r) noexcept nogil:
     """Whether r would fit if no job ran on what can be used now. Cost: nodes, once per change."""
-    cdef int on = c.w_on
+    cdef int on = c.w_on, keeps
     if r.possible_version != c.avail_version:
         c.w_on = W_PLACES if c.n_resvs else W_OFF
         empty_state(c, 0)
         r.keeps = r.keep
         r.possible = place(c, &c.then, r, 0)
         if r.keeps and not r.possible:
-            # It would wait for ever beside what is kept for idle GPUs.
+            # It would wait for ever beside what is kept for idle GPUs: it leaves as much as it can.
             r.keeps = 0
             r.possible = place(c, &c.then, r, 0)
+            keeps = 2 if r.possible else KEEPS + 1
+            while keeps <= KEEPS:
+                r.keeps = keeps
+                if place(c, &c.then, r, 0):
+                    break
+                keeps += 1
+            else:
+                r.keeps = 0
         r.possible_version = c.avail_version
         c.w_on = on
     return r.possible

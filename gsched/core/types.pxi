@@ -125,7 +125,7 @@ cdef struct Req:
     int level                # scratch: cores that fewer jobs than this hold may be joined
     uint32_t caps            # kinds of counted resources of which it takes as many as CPUs
     int keep                 # it leaves alone what nodes keep for their idle GPUs, where it can
-    int keeps                # it does so: the empty cluster would hold it beside all of that
+    int keeps                # 1 + how often that is halved so that the empty cluster holds it; 0: nothing
     int odd                  # any of lot, caps and keep
     int more                 # it wants counted resources of each node
     int32_t extra[EXTRAS]    # how many of each kind
@@ -229,6 +229,9 @@ cdef struct Window:
     int32_t seg              # scratch: where the walk through its time has come to
     uint64_t mask            # GPUs
     int64_t mem              # MB; 0: memory is everybody's
+
+cdef enum:
+    KEEPS = 4                # most that Req.keeps is: an eighth
 
 cdef enum:
     W_OFF = 0                # windows are not asked for

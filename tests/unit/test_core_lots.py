@@ -227,13 +227,34 @@ def test_cpus_and_memory_are_kept_for_idle_gpus() -> None:
     assert isinstance(core.place(more), _core.Placement), "the empty cluster keeps 400 of 1000"
 
 
-def test_who_could_never_leave_them_alone_does_not() -> None:
-    """A job of nine CPUs would wait for ever on the idle node: it is not bound."""
+def test_who_could_never_leave_them_alone_leaves_a_part() -> None:
+    """16 CPUs, eight of them kept: nine would wait for ever on the idle node beside all of
+    that, but not beside a half, where 12 are left; 13 leave less than a CPU for each GPU: none."""
     core = kept()
     nine = core.request(partition=0, ntasks=9, max_nodes=1, leaves_gpus=True)
+    thirteen = core.request(partition=0, ntasks=13, max_nodes=1, leaves_gpus=True)
     assert isinstance(core.place(nine), _core.Placement)
+    core.allocate(1, [(0, 4, 0, 0)])
+    refusal = core.place(nine)
+    assert isinstance(refusal, _core.Refusal), "12 are free, and four of them kept"
+    assert [(why.what, why.never) for why in refusal.reasons] == [("kept", False)]
+    core.release(1)
+    assert isinstance(core.place(thirteen), _core.Placement)
     whole = core.request(partition=0, exclusive=True, leaves_gpus=True)
     assert isinstance(core.place(whole), _core.Placement)
+    everything = core.request(partition=0, ntasks=16, max_nodes=1, leaves_gpus=True)
+    assert isinstance(core.place(everything), _core.Placement)
+
+
+def test_inside_a_reservation_nothing_is_left_alone() -> None:
+    """What it keeps is for its jobs, whatever others do with the rest of the node."""
+    core = kept()
+    core.set_reservation(0, [(0, 1000)], [(0, 8, 0)])
+    inside = core.request(partition=0, ntasks=8, max_nodes=1, leaves_gpus=True, reservation=0)
+    core.allocate(1, [(0, 8, 0, 0)], 500)
+    core.queue_add(2, inside, 5, 1, 100)
+    plan = core.schedule(10)
+    assert [start.key for start in plan.starts] == [2]
 
 
 def test_a_planned_share_leaves_the_rest_of_its_gpu() -> None:
@@ -319,8 +340,8 @@ def odd_nodes(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         out["extra"] = [(8, draw(st.integers(0, 6))), (CAP, draw(st.integers(1, 9)))]
     if draw(st.booleans()):
-        out["keep_cpus"] = draw(st.integers(0, 2))
-        out["keep_mem_mb"] = draw(st.sampled_from([0, 0, 30]))
+        out["keep_cpus"] = draw(st.integers(0, 5))
+        out["keep_mem_mb"] = draw(st.sampled_from([0, 0, 30, 300]))
     return out
 
 
