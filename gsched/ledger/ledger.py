@@ -574,6 +574,7 @@ class Ledger:
                     shared.append(job.alloc[index])
             if len(parts) != live.jobs:
                 live.jobs, live.last_busy = len(parts), int(self.meta.last_now)
+            live.shown, live.shown_at = (live.cpu_load, live.free_mem_mb), now
             out.view["use", name.encode()] = NodeUse(
                 name=name,
                 cpus_alloc=cpus,

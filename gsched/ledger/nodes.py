@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 NOT_FOUND = "not found"
 #: orders that a node has not confirmed after this many seconds are sent again
 RESEND_S = 3.0
+#: load and free memory of a node on which nothing else changes are told to readers this often
+LOAD_S = 60.0
 
 
 def message(led: Ledger, name: str, msg: Register | Report, now: float, out: Outcome) -> None:
@@ -218,6 +220,9 @@ def _report(led: Ledger, name: str, msg: Report, now: float, out: Outcome) -> No
         return
     live.last_heard = now
     live.cpu_load, live.free_mem_mb = msg.cpu_load, msg.free_mem_mb
+    machine = (live.cpu_load, live.free_mem_mb)
+    if machine != live.shown and (live.shown == (-1, -1) or now - live.shown_at >= LOAD_S):
+        led.touch_use(name)
     node = led.nodes[name]
     if node.flags != NodeFlag.NONE and node.flags & NodeFlag.NOT_RESPONDING:
         node.flags &= ~NodeFlag.NOT_RESPONDING

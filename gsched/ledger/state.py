@@ -67,6 +67,9 @@ class NodeLive:
     reported: float = 0.0
     cpu_load: int = -1
     free_mem_mb: int = -1
+    #: load and free memory that readers were told last, and when
+    shown: tuple[int, int] = (-1, -1)
+    shown_at: float = 0.0
     #: jobs on it when its use was last told, and when that number last changed (0: never)
     jobs: int = 0
     last_busy: int = 0
