@@ -51,9 +51,11 @@ class Layout:
         self._out = streams.stdout
         self._one_line = one_line
 
-    def record(self, lines: Sequence[str]) -> None:
-        """Writes one record."""
+    def record(self, lines: Sequence[str], but: str = "") -> None:
+        """Writes one record. A line that begins with `but` is for several lines only: programs take
+        one line apart at its blanks, and what the line tells is full of them."""
         if self._one_line:
+            lines = [line for line in lines if not (but and line.startswith(but))]
             # Each line's own indentation is for the eye; the blanks at their ends stay.
             self._out.write(" ".join(line.lstrip() for line in lines).rstrip(" ") + "\n")
         else:
@@ -160,7 +162,7 @@ def _jobs(
             why = explained[view.job.id]
             place = next(i for i, line in enumerate(lines) if line.startswith("JobState="))
             lines[place + 1 : place + 1] = record_lines(why, lambda t: timestamp(t, env, now))
-        layout.record(lines)
+        layout.record(lines, but="SubmitLine=")
     return 0
 
 

@@ -9,7 +9,6 @@ import msgspec
 
 from gsched.model.job import Job
 from gsched.model.states import JobState
-from gsched.model.step import step_name
 from gsched_cli import getopt_long
 from gsched_cli.common import Reader, Streams, command_main, error
 from gsched_cli.fields import Format, Table, parse_long, parse_short, sort_fields, sort_views
@@ -226,10 +225,11 @@ def _steps(wanted: Wanted, reader: Reader) -> list[StepView]:
     named = wanted.steps or []
     ids = {job for job, _, _ in named} | {job for job, _ in wanted.jobs or ()}
     views = load_steps(reader, "slurm_get_job_steps error:", job_ids=ids, uids=wanted.uids or ())
-    if len(named) == 1 and not views and not load_jobs(reader, ids={named[0][0]}).jobs:
+    if len(named) == 1 and not views:
+        # One job that is not there; of one step of such a job Slurm says nothing.
         job, _, step = named[0]
-        text = "??" if step is None else step_name(step)
-        raise Stop(1, f"{NAME}: error: Invalid job_step id: {job}.{text}\n")
+        if step is None and not load_jobs(reader, ids={job}).jobs:
+            raise Stop(1, f"{NAME}: error: Invalid job_step id: {job}.??\n")
     return [view for view in views if _step_passes(view, wanted)]
 
 

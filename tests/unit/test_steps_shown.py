@@ -65,6 +65,8 @@ def test_squeue_names_steps() -> None:
     waiting = cluster()
     waiting.job_list.append(job(80, "late", state=JobState.PENDING, alloc=[]))
     assert invoke(squeue, ["-h", "-s", "80"], waiting) == ("", "", 0)
+    for given in ("999.0", "999.batch"):
+        assert invoke(squeue, ["-h", "-s", given], cluster()) == ("", "", 0), "as 22.05 answers"
     for given in ("999", "abc", "70.x"):
         out, err, code = invoke(squeue, ["-s", given], cluster())
         assert (out, code) == ("", 1)
