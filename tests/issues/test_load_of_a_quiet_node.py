@@ -1,5 +1,5 @@
-"""`sinfo -o %O` and monitors show the load and the free memory of a node as of its last reports, also
-where no job comes or goes: slurmctld takes them from each ping of its nodes."""
+"""`sinfo -o %O` and monitors show the load and the free memory of a node as of its last reports,
+also where no job comes or goes: slurmctld takes them from each ping of its nodes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""qtoolkit (jobflow-remote) takes `scontrol show job -o ID` apart at its blanks, and each piece at its
-first "=". That works with every Slurm that has no `SubmitLine` there, a field full of blanks."""
+"""qtoolkit (jobflow-remote) takes `scontrol show job -o ID` apart at its blanks, and each piece at
+its first "=". That works with every Slurm that has no `SubmitLine`, a field full of blanks."""
 
 from __future__ import annotations
 
