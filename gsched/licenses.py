@@ -97,6 +97,8 @@ class _Waiting:
     within: str = ""
     #: the limits that its rows are under, by partition; -1 none
     chains: tuple[int, ...] = ()
+    #: others make way for it: it comes before all that wait, and nobody takes what it lacks still
+    promised: bool = False
 
 
 @dataclass
@@ -166,9 +168,12 @@ class Licenses:
         limit: int = 0,
         within: str = "",
         chains: tuple[int, ...] = (),
+        promised: bool = False,
     ) -> None:
         """A job that wants licences is in the queue."""
-        self._waiting[job_id] = _Waiting(choices, rows, priority, begin, limit, within, chains)
+        self._waiting[job_id] = _Waiting(
+            choices, rows, priority, begin, limit, within, chains, promised
+        )
         self._told.discard(job_id)
 
     def remove(self, job_id: int) -> None:
@@ -228,6 +233,17 @@ class Licenses:
                 self._give_out(job, free, given, now)
         return free if mine is None else self._left(mine, free, given, now)
 
+    def short(self, job_id: int) -> list[int]:
+        """The first row in each of its partitions of a waiting job that has been told that it waits
+        for licences; [] for others."""
+        if job_id not in self._told or job_id not in self._waiting:
+            return []
+        return [rows[0] for rows in self._waiting[job_id].rows if rows]
+
+    def held(self, job_id: int) -> Counts:
+        """What a job holds."""
+        return self._held.get(job_id, {})
+
     def holders(self, name: str) -> list[tuple[int, int]]:
         """(job, how many of a licence it holds). Cost: the jobs that hold any."""
         return [(job_id, held[name]) for job_id, held in self._held.items() if name in held]
@@ -236,7 +252,7 @@ class Licenses:
         """Those that may start but for licences: who is under a limit on what jobs hold, in each of
         its partitions, gets none and keeps none from others."""
         waiting = [item for item in self._waiting.items() if not self._limited(item[1])]
-        return sorted(waiting, key=lambda item: (-item[1].priority, item[0]))
+        return sorted(waiting, key=lambda item: (not item[1].promised, -item[1].priority, item[0]))
 
     def _limited(self, job: _Waiting) -> bool:
         chains = job.chains
@@ -269,6 +285,8 @@ class Licenses:
             if job.within:
                 _count(given.setdefault(job.within, {}), counts, starts)
             may += starts
+        if job.promised and not may:
+            _count(free, job.choices[0], -1)
         return may
 
     @staticmethod

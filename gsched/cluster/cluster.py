@@ -98,6 +98,7 @@ class Cluster:
         self.offer_licenses = self._licenses.offer
         self.licenses_free = self._licenses.free
         self.licenses_left = self._licenses.left_for
+        self.licenses_held = self._licenses.held
         self.licenses_reserved = self._licenses.reserved
         self.license_holders = self._licenses.holders
         self.take_licenses = self._allocations.take_licenses
@@ -326,6 +327,11 @@ class Cluster:
             wake_at=self._queue.next_wake(),
             complete=not decided.more and not len(self._verdicts),
         )
+
+    def short_of_licenses(self, job_id: int) -> list[str]:
+        """The partitions in which a waiting job is held up by nothing but licences, as far as the
+        last pass looked; [] where it is not."""
+        return list(dict.fromkeys(self._queue.row[key][1] for key in self._licenses.short(job_id)))
 
     @property
     def keeps(self) -> bool:

@@ -11,7 +11,7 @@ from gsched.cluster.limits import Limits
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.ranks import Columns, Ranks, Sweep
 from gsched.cluster.requests import TIME_LIMIT, TOGETHER, Requests
-from gsched.cluster.windows import GUARD, Windows
+from gsched.cluster.windows import CLAIM, GUARD, Windows
 from gsched.config import Config
 from gsched.licenses import LicenseError, Licenses
 from gsched.licenses import parse as parse_licenses
@@ -279,7 +279,8 @@ class Queue:
 
     def _queue_licenses(self, job: Job, rows: list[int]) -> None:
         try:
-            choices = parse_licenses(job.spec.licenses)
+            promised = job.claim.licenses if job.claim is not None else ""
+            choices = parse_licenses(promised or job.spec.licenses)
         except LicenseError:
             return
         by_partition: dict[str, list[int]] = {}
@@ -290,10 +291,13 @@ class Queue:
         if within.startswith(GUARD):
             within = ""
         begin = self._windows.ready_at(within, job.spec.begin)
+        if within.startswith(CLAIM):
+            within = self._windows.inside(within)
         chains = tuple(self.chain.get(keys[0], -1) for keys in row_lists)
         priority = max((self._ranks.last(key) for key in rows), default=0)
         self._licenses.add(
-            *(job.id, choices, row_lists, priority, begin, job.time_limit, within, chains)
+            *(job.id, choices, row_lists, priority, begin, job.time_limit, within, chains),
+            job.claim is not None,
         )
 
     def why_parked(

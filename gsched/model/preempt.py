@@ -39,6 +39,8 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
     lenders: list[tuple[int, int]] = []
     #: the advance reservation within which it is; "" none
     reservation: str = ""
+    #: what it then has of the licences for which others make way; "" it has them anyway
+    licenses: str = ""
 
 
 class Victim(msgspec.Struct, array_like=True, gc=False):

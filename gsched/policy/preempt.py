@@ -32,6 +32,8 @@ class Options:
     #: Slurm's tries to preempt fewer jobs: the fewest are found anyway
     reorder_count: int = 1
     send_user_signal: bool = False
+    #: jobs make way also for the licences that they hold
+    reclaim_licenses: bool = False
     #: jobs of that priority, or a higher one, are not preempted; -1: all may be
     min_exempt_priority: int = -1
     #: a job that is to stand still is told so long before
@@ -45,7 +47,7 @@ class Options:
     problems: tuple[str, ...] = ()
 
 
-_FLAGS = {"youngest_first", "strict_order", "send_user_signal"}
+_FLAGS = {"youngest_first", "strict_order", "send_user_signal", "reclaim_licenses"}
 _NUMBERS = {
     "reorder_count": "reorder_count",
     "min_exempt_priority": "min_exempt_priority",
@@ -55,8 +57,6 @@ _NUMBERS = {
     "preempt_max": "most",
     "preempt_cooldown": "cooldown",
 }
-#: Slurm's, without effect here
-_KNOWN = {"reclaim_licenses"}
 
 
 def options_of(config: Config) -> Options:
@@ -86,8 +86,6 @@ def _read(parameters: str, scheduler: str, controller: str) -> Options:
                     found[_NUMBERS[word]] = int(value)
                 else:
                     problems.append(f"Invalid PreemptParameters {word}: {value}")
-            elif ours and word in _KNOWN:
-                problems.append(f"PreemptParameters={word} has no effect")
             elif ours and word:
                 problems.append(f"Invalid PreemptParameters option {word}")
             del given

@@ -16,7 +16,7 @@ from gsched import access, dependency, licenses
 from gsched.hostlist import compress, expand
 from gsched.model import Dep, Hold, Job, JobState, Node, NodeFlag
 from gsched.model.why import Ahead, Away, Cause, JobRef, Lack, Place, Rank, Start, Why
-from gsched.scheduling import limited, why_preempt
+from gsched.scheduling import license_claims, limited, why_preempt
 from gsched.scheduling.passes import max_test
 from gsched.scheduling.suggest import suggest
 
@@ -148,7 +148,8 @@ def _one(led: Ledger, job: Job, asked: Asked) -> Why:
         why.causes = parked + rest + causes + others + bars
     else:
         why.causes = parked + bars + rest + others
-    if not outside and causes:
+    licensed = {cause.kind for cause in outside} == {"licenses"}
+    if license_claims.partitions(led, job) if licensed else causes and not outside:
         why.causes += why_preempt.possible(led, job, open_, asked.now, lambda one: _ref(one, asked))
     why.starts = not outside and not others and any(place.starts for place in places)
     why.never = _never(why, open_)

@@ -9,7 +9,7 @@ goes in vain, and what they free is kept for it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from gsched.model import Job, JobState, Placement
 from gsched.model.preempt import CANCEL, REQUEUE, SUSPEND, Claim, Preemption, Victim
 from gsched.policy.preempt import above, lost
 from gsched.policy.quota import Quota
-from gsched.scheduling import reclaim
+from gsched.scheduling import license_claims, reclaim
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -97,7 +97,8 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement] = ()) -> tuple[lis
         pools = led.units.ways(job)[0] if led.units.pools else []
         if pools and not rules.kind:
             continue
-        partitions = cluster.claims.blocked(job.id)
+        short = license_claims.partitions(led, job)
+        partitions = short or cluster.claims.blocked(job.id)
         if not partitions or (
             rules.options.wait and _starts_soon(led, job, now + rules.options.wait)
         ):
@@ -112,8 +113,9 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement] = ()) -> tuple[lis
         for partition in partitions:
             allowed, spared = candidates(led, job, partition, now, stands)
             times.update(one.until for one in spared if one.until > 0)
-            plan = propose(led, job, partition, allowed, now)
-            if plan is None and stands is not None and not pools:
+            wanted = license_claims.propose if short else propose
+            plan = wanted(led, job, partition, allowed, now)
+            if plan is None and stands is not None and not pools and not short:
                 order = enumerate(reclaim.victims(led, stands, job, now), 1)
                 back = (Candidate(place, 0, one.job_id, one) for place, one in order)
                 plan = propose(led, job, partition, back, now, ordered=True)
@@ -248,17 +250,21 @@ def propose(
     *,
     ordered: bool = False,
     pool: str = "",
+    first: Sequence[Candidate] = (),
+    licenses: str = "",
 ) -> Preemption | None:
     """The cheapest of the sets among `allowed` that make a blocked job fit in a partition; None:
     not even all of them do. With PreemptParameters=strict_order the lowest in rank go first, else
     those that cost least; `ordered`: in the order of costs, the last of them as early in it as can
-    be; `pool`: in the units of that account. Nothing is changed: ledger/preempt.py carries it out.
+    be; `pool`: in the units of that account; `first`: those of them that go in any case, for these
+    `licenses`. Nothing is changed: ledger/preempt.py carries it out.
     Cost: sorting, and Core.cheapest."""
     strict = led.rules().options.strict_order
     order = sorted(allowed)
     if strict and not ordered:
         order.sort(key=lambda one: (led.jobs[one.job_id].priority, one))
-    order = order[:MOST_VICTIMS]
+    going = [one.job_id for one in first]
+    order = [*first, *(one for one in order[:MOST_VICTIMS] if one.job_id not in going)]
     inside = led.cluster.claims.inside(job, now)
     if inside is None or (inside and pool):
         return None
@@ -270,7 +276,7 @@ def propose(
     found = led.cluster.claims.cheapest(
         job,
         partition,
-        [(one.job_id, one.cost) for one in order],
+        [(one.job_id, 0 if one.job_id in going else one.cost) for one in order],
         now,
         avoid=() if pool else _kept_for_others(led, job),
         strict=strict or ordered,
@@ -281,7 +287,7 @@ def propose(
     )
     if found is None:
         return None
-    ids, nodes = found
+    ids, nodes = list(dict.fromkeys((*going, *found[0]))), found[1]
     by_id = {one.job_id: one.victim for one in order}
     victims = [by_id[one] for one in ids]
     if _in_vain(led, job, partition, [one.node for one in nodes], victims, now):
@@ -298,6 +304,7 @@ def propose(
         ],
         lenders=[(one.job_id, one.attempt) for one in victims if one.mode == SUSPEND],
         reservation=inside,
+        licenses=licenses,
     )
     return Preemption(job.id, claim, victims, pool)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gsched import tres
 from gsched.model import Job
 from gsched.model.why import Cause, JobRef
-from gsched.scheduling import preemption, reclaim, whole
+from gsched.scheduling import license_claims, preemption, reclaim, whole
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -49,9 +49,11 @@ def possible(
     if not led.rules().may_preempt(job):
         return []
     found: list[Cause] = []
-    for partition in partitions:
+    short = license_claims.partitions(led, job)
+    wanted = license_claims.propose if short else preemption.propose
+    for partition in short or partitions:
         allowed, spared = preemption.candidates(led, job, partition, now)
-        plan = preemption.propose(led, job, partition, allowed, now)
+        plan = wanted(led, job, partition, allowed, now)
         if plan is not None:
             victims = [led.jobs[one.job_id] for one in plan.victims]
             refs = [ref(one) for one in victims[:MOST]]
@@ -64,7 +66,7 @@ def possible(
             cause = Cause("exempt", partition=partition, have=len(spared), jobs=refs)
             cause.until = max(0, soon[0].until)
             found.append(cause)
-        if plan is None:
+        if plan is None and not short:
             found += _back(led, job, partition, now, ref)
     return found
 
