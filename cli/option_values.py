@@ -45,11 +45,24 @@ def flag(field: str, value: object = True) -> Setter:
     return set_flag
 
 
+#: what Slurm calls a name that was given and is empty
+NOBODY = "(null)"
+
+
 def word(field: str) -> Setter:
     def set_word(options: Options, text: str, context: Context) -> None:
         setattr(options, field, text)
 
     return set_word
+
+
+def name(field: str) -> Setter:
+    """A name; one that is empty is nobody's, and so refused as Slurm refuses it."""
+
+    def set_name(options: Options, text: str, context: Context) -> None:
+        setattr(options, field, text or NOBODY)
+
+    return set_name
 
 
 def container_image(options: Options, text: str, context: Context) -> None:

@@ -54,7 +54,7 @@ _o = row
 def _build() -> tuple[Option, ...]:
     n, r, o = NONE, REQUIRED, OPTIONAL
     rows = (
-        _o("account", r, v.word("account"), "A", "ACCOUNT", "name", "account to charge"),
+        _o("account", r, v.name("account"), "A", "ACCOUNT", "name", "account to charge"),
         _o("acctg-freq", r, v.acctg_freq, "", "ACCTG_FREQ", "spec", "sampling rates", effect=False),
         _o("admin-comment", r, v.word("admin_comment"), "", "", "text", "administrator's remark"),
         _o("array", r, v.word("array"), "a", "ARRAY_INX", "indexes", "run as a job array"),
@@ -180,14 +180,14 @@ def _build() -> tuple[Option, ...]:
            "more tasks than CPUs"),
         _o("oversubscribe", n, v.flag("shared", 3), "s", "", "", "share nodes with other jobs"),
         _o("parsable", n, v.flag("parsable"), "", "PARSABLE", "", "print the job id alone"),
-        _o("partition", r, v.word("partition"), "p", "PARTITION", "names", "where to run"),
+        _o("partition", r, v.name("partition"), "p", "PARTITION", "names", "where to run"),
         _o("power", r, v.word("power"), "", "POWER", "flags", "power management", effect=False),
         _o("prefer", r, v.word("prefer"), "", "PREFER", "list", "features that would be welcome"),
         _o("priority", r, v.priority, "", "PRIORITY", "n", "set the priority"),
         _o("profile", r, v.profile, "", "PROFILE", "what", "profiling", effect=False),
         _o("propagate", o, v.word("propagate"), "", "", "limits",
            "resource limits to take along"),
-        _o("qos", r, v.word("qos"), "q", "QOS", "name", "quality of service"),
+        _o("qos", r, v.name("qos"), "q", "QOS", "name", "quality of service"),
         _o("quiet", n, v.flag("quiet"), "Q", "", "", "say nothing but errors"),
         _o("reboot", n, v.flag("reboot"), "", "REBOOT", "", "boot the nodes first",
            effect=False),

@@ -179,6 +179,7 @@ def _line(streams: Streams, terminal: bool) -> str | None:
 def _words(session: _Session, words: Sequence[str]) -> int:
     """One command."""
     verb = sacctmgr_words.command(words[0])
+    given = "quit" if verb == "exit" and words[0].lower().startswith("q") else verb
     rest = list(words[1:])
     plain = {
         "associations": "s",
@@ -190,8 +191,8 @@ def _words(session: _Session, words: Sequence[str]) -> int:
         "verbose": "v",
     }
     if verb in plain or verb in ("exit", "help", "version"):
-        if rest:
-            raise Stop(1, f"too many arguments for keyword:{verb}\n")
+        if rest and verb != "help":
+            raise Stop(1, f"too many arguments for keyword:{given}\n")
         if verb == "exit":
             session.ended = True
         elif verb == "help":
@@ -210,12 +211,12 @@ def _words(session: _Session, words: Sequence[str]) -> int:
 def _list(session: _Session, words: list[str]) -> int:
     kind = sacctmgr_words.entity("list", words)
     rest = words[1:]
-    if kind == "configuration":
-        return _configuration(session)
-    if kind == "stats":
-        from gsched_cli import sacctmgr_facts
+    if kind in ("configuration", "stats"):
+        from gsched_cli import sacctmgr_server as server
 
-        session.say(sacctmgr_facts.stats(session.reader, session.env))
+        config = kind == "configuration"
+        reader = session.reader
+        session.say(server.configuration(reader, session.env) if config else server.stats(reader))
         return 0
     said = sacctmgr_words.listed(kind, rest)
     state = session.state()
@@ -248,19 +249,6 @@ def _list(session: _Session, words: list[str]) -> int:
             *(session.reader, session.streams, state, kind, said, session.env),
             immediate=session.immediate,
         )
-    return 0
-
-
-def _configuration(session: _Session) -> int:
-    from gsched_cli.scontrol_config import config_items
-    from gsched_cli.text import timestamp
-
-    config = cluster_config(session.reader, NAME)
-    status = asking(session.reader.status, f"{NAME}: error:")
-    now = session.reader.now()
-    session.say(f"Configuration data as of {timestamp(int(now), session.env, now)}\n")
-    for key, value in config_items(config, status, session.env, now):
-        session.say(f"{key:<22} = {value}\n")
     return 0
 
 
@@ -375,7 +363,7 @@ def _dump(session: _Session, words: list[str]) -> int:
     session.streams.files.own()
     state = session.state()
     if name.lower() != state.cluster.lower():
-        raise Stop(1, f" error: cluster '{name}' doesn't exist\n")
+        raise Stop(1, f" Cluster {name} doesn't exist.\n")
     if not _privileged(session, state):
         raise Stop(1, " Your user does not have sufficient privileges to dump clusters.\n")
     if not path:
@@ -421,7 +409,7 @@ def _load(session: _Session, words: list[str]) -> int:
         else:
             raise Stop(1, f" Unknown option: {word}\n")
     if not path:
-        raise Stop(1, " No filename specified.\n")
+        raise Stop(1, " No filename given, specify one with file=''\n")
     session.streams.files.own()
     state = session.state()
     try:
@@ -460,9 +448,9 @@ def _ping(session: _Session, words: list[str]) -> int:
 
 
 def _clear(session: _Session, words: list[str]) -> int:
-    if [word.lower() for word in words] != ["stats"]:
-        raise Stop(1, 'No valid entity in list command\nInput line must include "Stats"\n')
-    raise sacctmgr_list.refuse("clear stats")
+    from gsched_cli import sacctmgr_server
+
+    return sacctmgr_server.clear(session.reader, words)
 
 
 def _reconfigure(session: _Session, words: list[str]) -> int:

@@ -263,7 +263,7 @@ def _load(reader: Reader, streams: Streams, words: Sequence[str], cwd: str) -> i
     if not path:
         raise Stop(
             1,
-            "sacctmgr: error: No archive file given to recover.\n"
+            "sacctmgr: error: Error with request.\n"
             " Problem loading archive file: Unspecified error\n",
         )
     where = os.path.join(cwd, path)

@@ -278,17 +278,3 @@ _KINDS: dict[str, Callable[[_Question, Said], None]] = {
     "runawayjobs": _runaway,
     "transaction": _transactions,
 }
-
-
-# ---- the rest -----------------------------------------------------------------------------------
-
-
-def stats(reader: Reader, env: Mapping[str, str]) -> str:
-    """The state of the controller, which keeps what slurmdbd does in Slurm."""
-    status = asking(reader.status, "sacctmgr: error:")
-    now = reader.now()
-    return (
-        f"sacctmgr show stats output at {timestamp(int(now), env, now)}\n"
-        f"Data since {timestamp(status.start, env, now)}\n"
-        f"State version: {status.version}\n"
-    )

@@ -141,7 +141,11 @@ def dump(book: Book, cluster: str) -> Iterator[str]:
     for qos in sorted(book.qos.values(), key=lambda one: one.id):
         plain = Qos(qos.id, qos.name)
         yield f"{QOS_MARK}{_quoted(qos.name)}{_words(qos, _QOS, plain)}"
-    yield f"Cluster - {_quoted(cluster)}" + (_limits(root) if root is not None else "")
+    line = f"Cluster - {_quoted(cluster)}"
+    own = book.clusters.get(cluster)
+    if own is not None and own.classification:
+        line += f":Classification={_quoted(own.classification)}"
+    yield line + (_limits(root) if root is not None else "")
     yield from _below(book, ROOT)
 
 
@@ -254,7 +258,12 @@ class Loaded:
         elif title == "cluster":
             self.cluster = self.cluster or name
             if settings:
-                kept = [one for one in settings if one[0].lower() not in ("classification", "rpc")]
+                kept = [one for one in settings if one[0].lower() != "rpc"]
+                # The ledger knows its own settings of the cluster in lower case.
+                kept = [
+                    ("classification", *one[1:]) if one[0].lower() == "classification" else one
+                    for one in kept
+                ]
                 self.ops.append(PolicyOp("modify", "cluster", {}, kept))
         elif title == "parent":
             if name.lower() not in self.accounts:

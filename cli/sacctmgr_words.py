@@ -352,8 +352,21 @@ def listed(kind: str, words: Sequence[str]) -> Said:
         elif key in ("start", "end", "reason", "description"):
             where[key] = [value]
         else:
-            where.setdefault(key, []).extend(names(value) if sign else [])
+            where.setdefault(key, []).extend(_values(kind, key, value) if sign else [])
     return Said(where, form)
+
+
+#: conditions that are none where they are empty
+_OPEN = frozenset({"qos", "defaultqos", "flags"})
+#: listings of what the ledger holds
+_HELD = frozenset({"account", "association", "cluster", "qos", "tres", "user", "wckey"})
+
+
+def _values(kind: str, key: str, text: str) -> list[str]:
+    """What a condition names. An empty one is met by what is empty: by no name, and by associations
+    for all partitions."""
+    found = names(text)
+    return found if found or key in _OPEN or kind not in _HELD else [""]
 
 
 def change(verb: str, kind: str, words: Sequence[str]) -> PolicyOp:

@@ -166,7 +166,7 @@ def _allocate(
     variables = environ.packed(env)
     request = SubmitJob(specs[0], script, variables, user, group, specs[1:])
     try:
-        named_cluster(options, reader)
+        named_cluster(NAME, options, streams, reader)
         reply = submitted(NAME, request, streams, reader, process)
     except ControllerDown as down:
         error(streams, NAME, f"Job submit/allocate failed: {down}")
@@ -174,7 +174,9 @@ def _allocate(
     for note in reply.notes:
         error(streams, NAME, note)
     if isinstance(reply, Refused):
-        error(streams, NAME, f"Job submit/allocate failed: {reply.message}")
+        busy = reply.code == "ESLURM_NODES_BUSY"
+        what = "Unable to allocate resources" if busy else "Job submit/allocate failed"
+        error(streams, NAME, f"{what}: {reply.message}")
         return immediate_code(reply.code, options, env)
     plan = Plan("salloc", reply.value)
     for stream in ("stdin", "stdout", "stderr"):

@@ -259,7 +259,7 @@ def _submit(
     if options.wait:
         streams.files.own()
     try:
-        cluster = named_cluster(options, reader)
+        cluster = named_cluster(NAME, options, streams, reader)
         reply = submitted(NAME, request, streams, reader, process)
     except ControllerDown as down:
         error(streams, NAME, f"Batch job submission failed: {down}")

@@ -217,7 +217,7 @@ def _apply(wanted: _Wanted, key: str, text: str, streams: Streams, reader: Reade
     elif key == "w":
         wanted.filters["nodelist"] = _nodes(text)
     elif key == "M":
-        own_cluster(text, reader, NAME, f"{NAME}: error:")
+        own_cluster(text, reader, NAME, f"{NAME}: error:", streams)
     elif key == "s":
         wanted.signal = _signal(text)
     elif key in ("V", "help", "usage"):

@@ -132,7 +132,7 @@ def run(
 
                 session.dump = asked(key, value, NAME)
             elif key == "M":
-                own_cluster(value or "", reader, NAME, f"{NAME}: error:")
+                own_cluster(value or "", reader, NAME, f"{NAME}: error:", streams)
             else:
                 _switch(session, key)
         return _words(session, words) if words else _interactive(session)

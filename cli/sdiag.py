@@ -101,7 +101,7 @@ def _run(
             out.write(HELP if key == "h" else USAGE)
             return 0
         if key == "M":
-            own_cluster(value, reader, NAME, _ERROR)
+            own_cluster(value, reader, NAME, _ERROR, streams)
     if "r" in keys:
         _asked(reader, Diagnose(reset=True))
         out.write("Reset scheduling statistics\n")
@@ -225,7 +225,7 @@ def report(found: Statistics, order: Callable[[Row], Any], latency: int) -> list
         ),
         "",
         "Remote Procedure Call statistics by user",
-        *_by_user(found),
+        *by_user(found),
         "",
         "Pending RPC statistics",
         "\tNo pending RPCs",
@@ -255,12 +255,14 @@ def _served(name: str, number: int, width: int, digits: int, one: Served) -> str
     )
 
 
-def _by_message(found: Statistics, order: Callable[[Row], Any]) -> list[str]:
-    known = sorted(rows(found), key=order)
+def by_message(found: Statistics, order: Callable[[Row], Any] | None = None) -> list[str]:
+    """What each kind of message cost; Slurm's order: the most first."""
+    known = sorted(rows(found), key=order or _ORDERS[""])
     return [_served(name, number, 39, 5, one) for name, number, one in known]
 
 
-def _by_user(found: Statistics) -> list[str]:
+def by_user(found: Statistics) -> list[str]:
+    """What each user's requests cost."""
     users = sorted(found.users.items(), key=lambda item: (-item[1].count, item[0]))
     return [_served(found.names.get(uid, str(uid)), uid, 15, 8, one) for uid, one in users]
 

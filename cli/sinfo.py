@@ -77,9 +77,9 @@ def _report(
         out.write(_dump(wanted, rows_of, Asked(wanted.dump, NAME, argv, env, reader), now))
         return
     if wanted.cluster:
-        out.write(
-            f"CLUSTER: {own_cluster(wanted.cluster, reader, NAME, 'slurm_load_partitions:')}\n"
-        )
+        prefix = "slurm_load_partitions:"
+        cluster = own_cluster(wanted.cluster, reader, NAME, prefix, streams)
+        out.write(f"CLUSTER: {cluster}\n" if wanted.header else "")
     if wanted.iterate or (wanted.wide and wanted.header):
         out.write(date_line(now))
     if wanted.reservations:

@@ -153,7 +153,7 @@ def _job_id(text: str) -> int:
 
 
 def _report(wanted: Wanted, streams: Streams, reader: Reader) -> None:
-    cluster = own_cluster(wanted.cluster, reader, NAME, ASKING) if wanted.cluster else ""
+    cluster = wanted.cluster and own_cluster(wanted.cluster, reader, NAME, ASKING, streams)
     config = asking(reader.config, ASKING)
     if config.priority_type != multifactor.MULTIFACTOR:
         raise Stop(

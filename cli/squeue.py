@@ -77,7 +77,7 @@ def _report(wanted: Wanted, env: Mapping[str, str], streams: Streams, reader: Re
         _report_steps(wanted, env, streams, reader)
         return
     now = reader.now()
-    cluster = own_cluster(wanted.cluster, reader, NAME, ASKING) if wanted.cluster else ""
+    cluster = wanted.cluster and own_cluster(wanted.cluster, reader, NAME, ASKING, streams)
     report = _Report(wanted, env, cluster)
     text = asking(lambda: report.text(reader, streams.kept), ASKING)
     _begin(wanted, cluster, now, streams)
@@ -108,7 +108,7 @@ def _report_steps(wanted: Wanted, env: Mapping[str, str], streams: Streams, read
 
     now = reader.now()
     steps = _steps(wanted, reader)
-    cluster = own_cluster(wanted.cluster, reader, NAME, ASKING) if wanted.cluster else ""
+    cluster = wanted.cluster and own_cluster(wanted.cluster, reader, NAME, ASKING, streams)
     _begin(wanted, cluster, now, streams)
     table = step_table(env, now, cluster)
     layout = _layout(wanted, table, STEPS)
@@ -118,7 +118,7 @@ def _report_steps(wanted: Wanted, env: Mapping[str, str], streams: Streams, read
 
 
 def _begin(wanted: Wanted, cluster: str, now: float, streams: Streams) -> None:
-    if cluster:
+    if cluster and wanted.header:
         streams.stdout.write(f"CLUSTER: {cluster}\n")
     if wanted.iterate or (wanted.wide and wanted.header):
         streams.stdout.write(date_line(now))

@@ -429,7 +429,7 @@ def _outside(asked: _Asked, one: _Run) -> int:
     if options.test_only:
         return test_only(NAME, options, request, one.env, one.streams, one.reader, one.process)
     try:
-        named_cluster(options, one.reader)
+        named_cluster(NAME, options, one.streams, one.reader)
         reply = submitted(NAME, request, one.streams, one.reader, one.process)
     except ControllerDown as down:
         error(one.streams, NAME, f"Unable to allocate resources: {down}")

@@ -156,7 +156,8 @@ def _report(
 ) -> None:
     config = asking(reader.config, ASKING)
     if wanted.cluster:
-        own_cluster(wanted.cluster, reader, NAME, ASKING)
+        cluster = own_cluster(wanted.cluster, reader, NAME, ASKING, streams)
+        streams.stdout.write("" if wanted.dump else f"CLUSTER: {cluster}\n")
     if config.priority_type != MULTIFACTOR:
         raise Stop(
             1,

@@ -50,23 +50,26 @@ def cluster_config(reader: Reader, name: str, needs: str = "") -> Config:
     return config
 
 
-def own_cluster(text: str, reader: Reader, name: str, prefix: str) -> str:
-    """The cluster's name for a list given with -M: this cluster is the only one there is; Stop of
-    command `name` where another is named."""
+def own_cluster(text: str, reader: Reader, name: str, prefix: str, streams: Streams) -> str:
+    """The cluster's name for a list given with -M: this cluster is the only one there is. Others
+    beside it are named on standard error; Stop of command `name` where all are others."""
     own = asking(reader.status, prefix).cluster_name
-    other = another_cluster(text, own)
-    if other is not None:
-        lines = unknown_cluster(other)
-        raise Stop(1, "".join(f"{name}: error: {line}\n" for line in lines))
+    lines = other_clusters(text, own)
+    said = "".join(f"{name}: error: {line}\n" for line in lines)
+    if len(lines) > 1 and lines[-1].startswith("'"):
+        raise Stop(1, said)
+    streams.stderr.write(said)
     return own
 
 
-def another_cluster(text: str, own: str) -> str | None:
-    """The first name in a list of clusters that does not mean the cluster `own`."""
-    for word in text.split(","):
-        if word.lower() not in ("all", own.lower()):
-            return word
-    return None
+def other_clusters(text: str, own: str) -> list[str]:
+    """Slurm's sentences about the names in a list that do not mean the cluster `own`; the last one
+    of all begins with a quotation mark where none does."""
+    others = [word for word in text.split(",") if word.lower() not in ("all", own.lower())]
+    lines = [unknown_cluster(word)[0] for word in others]
+    if len(others) == len(text.split(",")):
+        lines.append(unknown_cluster(others[0])[1])
+    return lines
 
 
 def unknown_cluster(name: str) -> tuple[str, str]:

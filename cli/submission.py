@@ -12,7 +12,7 @@ from gsched_cli.common import Reader, Streams, error, fatal
 from gsched_cli.getopt import UsageError, walk
 from gsched_cli.options import BY_NAME, BY_SHORT, Option
 from gsched_cli.process import Process, gid_of, uid_of
-from gsched_cli.stop import another_cluster, unknown_cluster
+from gsched_cli.stop import other_clusters
 
 if TYPE_CHECKING:
     from gsched.wire.messages import Reply, SubmitJob
@@ -130,16 +130,16 @@ def tell(name: str, options: Options, said: Said, streams: Streams) -> None:
     streams.stderr.write("".join(f"{name}: {line}\n" for line in lines))
 
 
-def named_cluster(options: Options, reader: Reader) -> str:
+def named_cluster(name: str, options: Options, streams: Streams, reader: Reader) -> str:
     """The cluster that -M names; only this one is known. "" where none is named."""
     if not options.clusters and not options.origin.keys() & {"cluster", "clusters"}:
         return ""
     own = reader.status().cluster_name
-    names = options.clusters.split(",")
-    others = [name for name in names if another_cluster(name, own) is not None]
+    lines = other_clusters(options.clusters, own)
     # The job goes to one of those that are named.
-    if len(others) == len(names):
-        raise Refusal(*unknown_cluster(others[0]))
+    if lines and lines[-1].startswith("'"):
+        raise Refusal(*lines)
+    streams.stderr.writelines(f"{name}: error: {line}\n" for line in lines)
     return own
 
 
@@ -187,7 +187,7 @@ def test_only(
 
     request.test_only = True
     try:
-        named_cluster(options, reader)
+        named_cluster(name, options, streams, reader)
         reply = submitted(name, request, streams, reader, process)
     except ControllerDown as down:
         streams.stderr.write(f"allocation failure: {down}\n")

@@ -190,3 +190,48 @@ def _read(path: str) -> dict[str, str]:
         # A password may hold a #, but not after a space.
         found[key.strip().lower()] = value.split(" #")[0].strip().strip('"')
     return found
+
+
+# ---- what sacctmgr shows of it ------------------------------------------------------------------
+
+#: keys as Slurm shows them, in its order; what it shows where nothing is set. {} is slurm.conf's
+_SHOWN: tuple[tuple[str, str], ...] = (
+    ("AllowNoDefAcct", "No"),
+    ("ArchiveDir", "/tmp"),
+    *((f"Archive{kind}", "No") for kind in ("Events", "Jobs", "Resvs")),
+    ("ArchiveScript", "(null)"),
+    *((f"Archive{kind}", "No") for kind in ("Steps", "Suspend", "TXN", "Usage")),
+    *(("AuthAltTypes", "(null)"), ("AuthAltParameters", "(null)"), ("AuthInfo", "(null)")),
+    *(("AuthType", "(null)"), ("CommitDelay", "No"), ("CommunicationParameters", "(null)")),
+    *(("DbdAddr", "(null)"), ("DbdBackupHost", "(null)"), ("DbdHost", "(null)")),
+    *(("DbdPort", "0"), ("DebugFlags", "(null)"), ("DebugLevel", "info")),
+    *(("DebugLevelSyslog", "(null)"), ("DefaultQOS", "(null)"), ("LogFile", "(null)")),
+    *(("MaxQueryTimeRange", "UNLIMITED"), ("MessageTimeout", "10 secs"), ("Parameters", "(null)")),
+    *(("PidFile", "(null)"), ("PluginDir", "(null)"), ("PrivateData", "none")),
+    *(
+        (f"Purge{kind}After", "NONE")
+        for kind in ("Event", "Job", "Resv", "Step", "Suspend", "TXN", "Usage")
+    ),
+    *(("SlurmUser", "(null)"), ("StorageBackupHost", "(null)"), ("StorageHost", "localhost")),
+    *(("StorageLoc", "(null)"), ("StorageParameters", "(null)"), ("StoragePort", "0")),
+    *(("StorageType", "accounting_storage/sqlite"), ("StorageUser", "(null)")),
+    *(("TCPTimeout", "2 secs"), ("TrackWCKey", "No"), ("TrackSlurmctldDown", "No")),
+)
+
+
+def shown(config: Config) -> list[tuple[str, str]]:
+    """What `sacctmgr show configuration` says of the database: no password. Raises PlaceError."""
+    found = settings(config)
+    keys = dict(found.keys)
+    kind = found.url.partition(":")[0]
+    if kind == "sqlite":
+        keys["storageloc"] = found.sqlite_file
+    else:
+        keys.setdefault("storagetype", f"accounting_storage/{kind.partition('+')[0]}")
+        keys.setdefault("storageloc", found.url.rpartition("/")[2].partition("?")[0])
+    if "storageurl" in keys:
+        keys["storagehost"] = found.shown
+    rows = [(key, keys.get(key.lower()) or empty) for key, empty in _SHOWN]
+    path = os.path.join(os.path.dirname(config.path), "slurmdbd.conf")
+    place = next(n for n, (key, _) in enumerate(rows) if key == "SlurmUser")
+    return [*rows[:place], ("SLURMDBD_CONF", path), *rows[place:]]

@@ -20,7 +20,7 @@ import msgspec
 
 from gsched.accounting.choose import Choice
 from gsched.accounting.outbox import raw_facts, read_meta
-from gsched.accounting.place import PlaceError, enabled, settings
+from gsched.accounting.place import PlaceError, enabled, settings, shown
 from gsched.accounting.rows import row
 from gsched.config import Config
 from gsched.frontend.acct_steps import Extra, Steps, live_steps
@@ -29,7 +29,7 @@ from gsched.model.acct import AcctJob
 from gsched.store import Snapshot, verdicts
 from gsched.wire.codec import encode
 from gsched.wire.messages import AcctQuery, Refused
-from gsched.wire.report import ReportQuery, ReportRows
+from gsched.wire.report import ReportQuery, ReportRows, TransactionRow
 
 if TYPE_CHECKING:
     from gsched.accounting.database import Database
@@ -280,6 +280,9 @@ class Accounting:
         live = question.live
         assert live is not None
         question.live = None
+        if query.kind == "settings":
+            pairs = shown(self._config)
+            return encode(ReportRows([TransactionRow(0, "", key, "", text) for key, text in pairs]))
         if query.kind in ACTS:
             return encode(self._act(question.uid, query, live))
         from gsched.accounting.report import LiveRows, answer

@@ -31,6 +31,10 @@ def is_operator(led: Ledger, call: Call) -> bool:
     return led.is_admin(call.uid) or led.book.level(call.user) in _OPERATORS
 
 
+#: an account that was named as nobody's: without associations it is none
+_NOBODY = "(null)"
+
+
 def charge(
     led: Ledger, spec: JobSpec, user: str, names: Sequence[str], operator: bool
 ) -> tuple[JobSpec, int] | str:
@@ -42,6 +46,8 @@ def charge(
     assoc, code = _find(led, account, user, names)
     if code and "associations" in wanted:
         return code
+    if account == _NOBODY:
+        account = ""
     qos, code = _qos(led, spec.qos, assoc, operator)
     if code and "qos" in wanted:
         return code

@@ -244,7 +244,9 @@ def _qos_list(old: Any, op: str, text: str, known: Known, label: str) -> tuple[s
     if op == "=":
         signs = {one[0] for one in wanted if one[0] in "+-"}
         if not signs:
-            return tuple(_known_qos(one, known) for one in wanted) or None
+            found = tuple(_known_qos(one, known) for one in wanted) or None
+            # The same in another order is no change.
+            return old if found and old and set(found) == set(old) else found
         if any(one[0] not in "+-" for one in wanted):
             raise SettingError("You can not mix = with += or -= in a list of QOS")
         return tuple(one[0] + _known_qos(one[1:], known) for one in wanted)

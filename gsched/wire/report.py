@@ -18,6 +18,7 @@ class ReportQuery(msgspec.Struct, array_like=True, tag=True, gc=False):
     #: "usage": UsageRow; "cluster": ClusterRow; "sizes": SizeRow; "reservations": ResvRow;
     #: "events": EventRow; "transactions": TransactionRow; "runaway": RunawayRow; "bill": BillRow;
     #: "deleted": TransactionRow of policy that is no more (action: its kind, info: it as JSON).
+    #: "settings": TransactionRow of slurmdbd.conf (action: a key, info: its value).
     #: What is done to the database (gsched.accounting.acts): "mend" and "change", RunawayRow of
     #: what they changed; "archive" and "load", numbers of rows in `totals`
     kind: str

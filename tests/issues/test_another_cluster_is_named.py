@@ -48,3 +48,23 @@ def test_a_name_that_is_empty() -> None:
     reader: FakeReader = mixed_queue()
     assert invoke(scancel.run, ["-M", "", "190"], reader, {}, "") == ("", said("scancel", ""), 1)
     assert reader.sent == []
+
+
+@pytest.mark.parametrize("command", ["squeue", "scancel"])
+def test_this_one_among_others(command: str) -> None:
+    """As 22.05: the other one is named, and this one is asked."""
+    run, words = QUERIES[command]
+    reader = mixed_queue()
+    out, err, code = invoke(run, ["-M", "peer,nope", *words], reader, {}, "")
+    assert err == f"{command}: error: No cluster 'nope' known by database.\n"
+    assert code == 0
+    alone = invoke(run, ["-M", "peer", *words], mixed_queue(), {}, "")
+    assert (out, "", code) == alone
+
+
+@pytest.mark.parametrize("command", ["squeue"])
+def test_without_headings_there_is_none_of_the_cluster(command: str) -> None:
+    run, words = QUERIES[command]
+    for options, there in (([], True), (["-h"], False)):
+        out, _, _ = invoke(run, ["-M", "peer", *options, *words], mixed_queue(), {}, "")
+        assert out.startswith("CLUSTER: peer\n") == there

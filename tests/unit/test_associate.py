@@ -179,3 +179,18 @@ def test_another_partition_needs_an_association_too() -> None:
     assert made.led.jobs[reply.value].partition == "debug"
     assert _update(made, reply.value, 1002, partition="debug,gpu").startswith("Multiple partition")
     assert _update(made, reply.value, 0, account="prod") == ACCOUNT
+
+
+def test_an_account_that_is_nobodys_is_refused_where_accounts_are_enforced() -> None:
+    """With associations enforced a real Slurm refuses --account= (Invalid account ...); without, it
+    is as if none was named."""
+    from unit.ledger_support import CONF, Bench
+
+    from gsched.model import Job
+    from gsched.wire.messages import Refused
+
+    strict = Bench(CONF + "AccountingStorageEnforce=associations\n")
+    refused = strict.submit(uid=0, account="(null)")
+    assert isinstance(refused, Refused) and refused.code == "ESLURM_INVALID_ACCOUNT"
+    job = Bench(CONF).job(account="(null)")
+    assert isinstance(job, Job) and job.spec.account == ""

@@ -323,3 +323,33 @@ def test_resources_and_federations() -> None:
         " Setting\n  Cluster      -= peer\n Modified federation...\n  fed2\n"
     )
     assert made.do("-i delete federation fed2") == " Deleting federations...\n  fed2\n"
+
+
+@pytest.mark.parametrize(
+    ("listing", "lines"),
+    [
+        ("account name=", 0),
+        ("user name=", 0),
+        ("qos name=", 0),
+        ("assoc account=", 0),
+        ("assoc cluster=", 0),
+        ("assoc user=", 3),
+        ("assoc partition=", 10),
+        ("assoc qos=", 10),
+    ],
+)
+def test_an_empty_condition_is_met_by_what_is_empty(listing: str, lines: int) -> None:
+    """Numbers of lines of a 22.05 with the same accounts: a script whose variable is empty is not
+    told of everybody."""
+    assert len(peer().do(f"-nP list {listing}").splitlines()) == lines
+
+
+def test_words_about_words() -> None:
+    made = peer()
+    assert made.ask("quit foo")[1] == "too many arguments for keyword:quit\n"
+    assert made.ask("dump nope")[1] == " Cluster nope doesn't exist.\n"
+    assert made.ask("load")[1] == " No filename given, specify one with file=''\n"
+    assert made.ask("-i archive load")[1] == (
+        "sacctmgr: error: Error with request.\n Problem loading archive file: Unspecified error\n"
+    )
+    assert made.ask("list event foo=1")[1] == " Unknown condition: foo=1\n"

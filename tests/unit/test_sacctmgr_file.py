@@ -206,3 +206,14 @@ def test_a_dump_that_is_loaded_is_what_was_dumped(lines: list[str]) -> None:
     theirs = sorted(map(_plain, other.bench.led.book.records()))
     assert theirs == mine, text
     assert list(sacctmgr_file.dump(other.bench.led.book, "peer")) == text.splitlines()
+
+
+def test_loading_ones_own_dump_changes_nothing(tmp_path: Path) -> None:
+    """Slurm 22.05 says so of its own; QOS that were set in another order than the file's too."""
+    made = peer()
+    made.do("-i modify account prod set qos=low,normal,high,capped")
+    made.do("-i modify cluster peer set classification=capability")
+    path = tmp_path / "own.cfg"
+    made.do(f"dump peer file={path}")
+    assert "Cluster - 'peer':Classification='Capability'" in path.read_text()
+    assert made.do(f"-i load {path}") == "For cluster peer\n Nothing new added.\n"

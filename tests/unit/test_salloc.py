@@ -42,6 +42,18 @@ def test_waiting() -> None:
             "salloc: error: Job submit/allocate failed: Invalid partition name specified\n",
         ),
         (
+            # Of a real one: with an empty name nothing is meant but what there is not.
+            ["-p", "", "true"],
+            None,
+            "salloc: error: invalid partition specified: (null)\n"
+            "salloc: error: Job submit/allocate failed: Invalid partition name specified\n",
+        ),
+        (
+            ["-I", "--exclusive", "true"],
+            Refused(b"", "Requested nodes are busy", "ESLURM_NODES_BUSY"),
+            "salloc: error: Unable to allocate resources: Requested nodes are busy\n",
+        ),
+        (
             ["-I", "-N9", "true"],
             Refused(
                 b"",

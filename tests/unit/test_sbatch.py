@@ -82,6 +82,16 @@ def test_the_working_directory() -> None:
     assert sbatch("-D", "sub", "--wrap", "true", cwd="/home/a").sent.spec.work_dir == "/home/a/sub"
 
 
+@pytest.mark.parametrize("option", ["account", "qos"])
+def test_an_empty_name_is_not_the_default(option: str) -> None:
+    """A real one refuses such a job: what is sent names what there cannot be."""
+    for how in (
+        sbatch(f"--{option}=", "--wrap", "true"),
+        sbatch("--wrap", "true", env={f"SBATCH_{option.upper()}": ""}),
+    ):
+        assert getattr(how.sent.spec, option) == "(null)"
+
+
 # ---- precedence --------------------------------------------------------------------------------
 
 PRECEDENCE = (

@@ -92,7 +92,8 @@ def _modify_cluster(work: Work, op: PolicyOp) -> None:
         raise limits.denied("Only admins can modify clusters")
     mine = [one for one in op.settings if one[0] in _OF_CLUSTER]
     rest = [one for one in op.settings if one[0] not in _OF_CLUSTER]
-    if federations.set_cluster(work, mine):
+    before = work.count()
+    if federations.set_cluster(work, mine) and (work.count() > before or not work.load):
         work.say("clusters set", work.led.config.cluster_name)
     if not rest:
         return
