@@ -1,7 +1,8 @@
 """The controller's loop: messages -> commands -> one commit -> answers and orders.
 
-Nothing leaves before it is durable. A failed commit and an exception of the ledger end the
-process: memory may then be ahead of the disk, and only the disk counts.
+Nothing leaves before it is durable, orders not before readers see it. A failed commit and an
+exception of the ledger end the process: memory may then be ahead of the disk, and only the disk
+counts.
 """
 
 from __future__ import annotations
@@ -128,6 +129,8 @@ class Controller:
                 poller.register(hooks.fd, zmq.POLLIN)
         sockets.register(self._poller)
         sockets.register(self._others, nodes=False)
+        #: see `watch`
+        self._fd = -1
         #: when the nodes are listened to again
         self._nodes_at = 0.0
         self._stopping = False
@@ -235,7 +238,7 @@ class Controller:
                 self._take_plan()
             elif self._hooks is not None and source == self._hooks.fd:
                 self._take_hooks(self._hooks)
-            elif isinstance(source, int):
+            elif source == self._fd:
                 self._fd_handler()
 
     def _take_plan(self) -> None:
@@ -372,6 +375,7 @@ class Controller:
 
     def _carry_out(self, out: Outcome) -> None:
         images: dict[int, msgspec.Raw] = {}
+        promised = False
         if out.puts:
             version = self._store.version + 1
             for _, reply in out.answers:
@@ -380,7 +384,10 @@ class Controller:
             # Time is persisted with whatever else is.
             out.puts["meta", b"meta"] = self._ledger.meta
             records = encode_records(out.puts)
-            self._store.commit(records)
+            # Whoever waits for an answer does not wait for the database as well.
+            promised = bool(out.answers) and self._store.promise(records)
+            if not promised:
+                self._store.commit(records)
             self.counts.commits += 1
             if out.orders:
                 # Many orders carry what was just recorded.
@@ -391,6 +398,8 @@ class Controller:
                 }
         # They wait for the facts alone: what the view says is no part of a promise.
         self._answer(out.answers)
+        if promised:
+            self._store.settle()
         if out.view or out.words or out.ranks:
             self._view.put(encode_records(out.view), out.words, out.ranks)
         if out.mails and self._mailer is not None:

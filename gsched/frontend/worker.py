@@ -58,6 +58,8 @@ ORPHAN_S = 15.0
 #: Seconds that a worker told to end gives its open requests.
 LAST_WORDS_S = 3.0
 _TICK_S = 0.25
+#: Seconds between two looks at whether the state is new enough for a read.
+_SOON_S = 0.001
 #: no file, or no memory for one, is left
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 #: without room for another file a worker looks for new connections only so often, seconds
@@ -158,7 +160,7 @@ class Worker:
             if self._asked_to_stop:
                 self._begin_to_stop()
             self._upstream.turn(self._now)
-            wait = 0.005 if self._waiting else _TICK_S
+            wait = _SOON_S if self._waiting else _TICK_S
             if any(not self._full(connection) for connection in self._stalled):
                 wait = 0
             for key, mask in self._selector.select(wait):
@@ -432,6 +434,8 @@ class Worker:
                 if self._now < until:
                     self._waiting.add(connection)
                     return
+                if self._reads.give_up():
+                    continue
                 answer = encode(Refused(b"", CONNECT_FAILURE, temporary=True))
             connection.reads.popleft()
             self._send(connection, answer)

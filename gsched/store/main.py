@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from gsched.store.errors import CommitFailed, StateTooNew, StoreError
+from gsched.store.journal import NAME as JOURNAL
+from gsched.store.journal import TOKEN_BYTES, Journal, Promised
 from gsched.store.place import LOW_WATER, Ballast, StateLock, check_local, forget_pages, free_bytes
 from gsched.store.versioned import Changes, Snapshot, Versioned, VersionedReader
 
@@ -23,6 +26,8 @@ _BY_CONTENT = frozenset({"blob"})
 _SILENT = frozenset({"blob", "answer", "outbox", "meta", "step", "hook"})
 #: Content above this size is compressed, bytes.
 _COMPRESS_ABOVE = 512
+
+T = TypeVar("T")
 
 _RAW, _ZLIB = b"\x00", b"\x01"
 
@@ -52,10 +57,13 @@ def unpack_blob(value: bytes | memoryview) -> bytes:
 class Store:
     """The controller's durable state. Opened by one process at a time."""
 
-    def __init__(self, state_dir: str, lock: StateLock, db: Versioned) -> None:
+    def __init__(self, state_dir: str, lock: StateLock, db: Versioned, journal: Journal) -> None:
         self.state_dir = state_dir
         self._lock = lock
         self._db = db
+        self._journal = journal
+        #: durable, and not in the database yet
+        self._promised: Changes | None = None
         self._ballast = Ballast(state_dir)
         self._ballast.keep()
 
@@ -75,16 +83,36 @@ class Store:
             path = os.path.join(state_dir, "main")
             if clear:
                 _set_aside(path)
-            db = Versioned(path, TABLES, sync=True, map_size=map_size)
+            # Before there is anything to read: who finds the one finds the other.
+            journal = Journal(path)
             try:
-                _check_format(db)
+                db = Versioned(path, TABLES, sync=True, map_size=map_size)
+                try:
+                    _check_format(db)
+                    store = cls(state_dir, lock, db, journal)
+                    store._resume()
+                except BaseException:
+                    db.close()
+                    raise
             except BaseException:
-                db.close()
+                journal.close()
                 raise
         except BaseException:
             lock.release()
             raise
-        return cls(state_dir, lock, db)
+        return store
+
+    def _resume(self) -> None:
+        """Carries out what was promised before the process before this one was killed."""
+        token = self._db.token
+        left = self._journal.left(token) if token else None
+        if left is not None and left[0] == self._db.version + 1:
+            self._write(left[1])
+        # From here on nothing that is there belongs to this database, be it another's or this one's
+        # as it was before somebody restored a copy.
+        token = os.urandom(TOKEN_BYTES)
+        self._journal.begin(token)
+        self._with_room(lambda: self._db.mark(token))
 
     @property
     def version(self) -> int:
@@ -98,18 +126,41 @@ class Store:
         once. One fdatasync (0.1 to 5 ms, whatever the number of changes). Raises CommitFailed:
         memory is then ahead of the disk and the process must end.
         """
-        packed = {
-            key: pack_blob(value) if value is not None and key[0] == "blob" else value
-            for key, value in changes.items()
-        }
+        return self._write(_packed(changes))
+
+    def promise(self, changes: Changes) -> bool:
+        """Makes `changes` durable alone: no reader sees them, and `settle` has to come before
+        anything else is asked of this store. False: nothing was done, commit them. One wait for the
+        disk instead of two longer ones."""
+        packed = _packed(changes)
         try:
-            return self._db.commit(packed, keep=_BY_CONTENT, silent=_SILENT)
+            if not self._journal.write(self.version + 1, packed):
+                return False
+        except OSError:
+            # The database will tell what is wrong with the disk, if anything.
+            return False
+        self._promised = packed
+        return True
+
+    def settle(self) -> int:
+        """Commits what was promised; returns the new state version. Raises CommitFailed."""
+        packed, self._promised = self._promised, None
+        assert packed is not None
+        return self._write(packed)
+
+    def _write(self, packed: Changes) -> int:
+        assert self._promised is None
+        return self._with_room(lambda: self._db.commit(packed, keep=_BY_CONTENT, silent=_SILENT))
+
+    def _with_room(self, write: Callable[[], T]) -> T:
+        try:
+            return write()
         except CommitFailed:
             # A full disk: the ballast makes room for what has happened already. Anything else
             # (an I/O error) must not be tried again: the kernel may have dropped the pages.
             if free_bytes(self.state_dir) >= LOW_WATER or not self._ballast.give_up():
                 raise
-            return self._db.commit(packed, keep=_BY_CONTENT, silent=_SILENT)
+            return write()
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """One value as it was committed; None when there is none."""
@@ -132,8 +183,16 @@ class Store:
         forget_pages(os.path.join(self._db.path, "data.mdb"))
 
     def close(self) -> None:
+        self._journal.close()
         self._db.close()
         self._lock.release()
+
+
+def _packed(changes: Changes) -> Changes:
+    return {
+        key: pack_blob(value) if value is not None and key[0] == "blob" else value
+        for key, value in changes.items()
+    }
 
 
 def _check_format(db: Versioned) -> None:
@@ -155,7 +214,7 @@ def _set_aside(path: str) -> None:
     """Starts empty without destroying: the old state stays beside it until the next clear."""
     old = path + ".old"
     if os.path.isdir(path):
-        for name in ("data.mdb", "lock.mdb"):
+        for name in ("data.mdb", "lock.mdb", JOURNAL):
             if os.path.exists(os.path.join(old, name)):
                 os.unlink(os.path.join(old, name))
         if os.path.isdir(old):
@@ -168,6 +227,35 @@ class StoreReader(VersionedReader):
 
     def __init__(self, state_dir: str) -> None:
         super().__init__(os.path.join(state_dir, "main"), TABLES)
+        self._known: Promised | None = None
+        #: `reopened` when it was looked for
+        self._of = -1
+
+    @property
+    def promised(self) -> int:
+        """The version that somebody may have been told of already: a snapshot from before it does
+        not show what he did. It will be there in some milliseconds, if the controller lives."""
+        if self._of != self.reopened:
+            self._forget()
+            self._known = Promised(self._path)
+            self._of = self.reopened
+        return self._known.version if self._known is not None else 0
+
+    def refresh(self) -> None:
+        super().refresh()
+        if self._known is not None and not self._known.there:
+            # A controller of an earlier release has none, the next one will.
+            self._of = -1
+
+    def _forget(self) -> None:
+        if self._known is not None:
+            self._known.close()
+            self._known = None
+
+    def close(self) -> None:
+        super().close()
+        self._forget()
+        self._of = -1
 
 
 def read_blob(snapshot: Snapshot, key: bytes) -> bytes | None:

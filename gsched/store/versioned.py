@@ -22,6 +22,8 @@ INDEXED_KEYS = 20_000
 _VERSION = b"version"
 _RING_DB = b"changes"
 _STATE_DB = b"_version"
+#: in it: which writer's the database is
+_TOKEN = b"token"
 
 Key = tuple[str, bytes]
 Changes = Mapping[Key, bytes | None]
@@ -113,6 +115,20 @@ class Versioned:
             raise CommitFailed(f"commit {version} to {self.path} failed: {error}") from None
         self._version = version
         return version
+
+    @property
+    def token(self) -> bytes:
+        """What `mark` wrote last; b"" nothing."""
+        with self._env.begin() as txn:
+            return bytes(txn.get(_TOKEN, b"", db=self._state))
+
+    def mark(self, token: bytes) -> None:
+        """Writes a token beside the state: no new version. Raises CommitFailed."""
+        try:
+            with self._env.begin(write=True) as txn:
+                txn.put(_TOKEN, token, db=self._state)
+        except lmdb.Error as error:
+            raise CommitFailed(f"writing to {self.path} failed: {error}") from None
 
     def wipe(self) -> None:
         """Empties every table, as a commit of its own that is not indexed: readers read all."""

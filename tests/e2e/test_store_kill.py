@@ -15,19 +15,29 @@ WRITER = """
 import sys
 from gsched.store import Store, number_key
 store = Store.open(sys.argv[1])
+promises = sys.argv[2] == "promise"
 n = 0
 while True:
-    store.commit({("job", number_key(2 * n + i)): b"%d" % n for i in range(2)})
+    changes = {("job", number_key(2 * n + i)): b"%d" % n for i in range(2)}
+    # Every third commit is one without a promise, as when nobody waits for an answer.
+    promised = promises and n % 3
+    if promised:
+        assert store.promise(changes)
+    else:
+        store.commit(changes)
     n += 1
     sys.stdout.write("%d\\n" % n)
     sys.stdout.flush()
+    if promised:
+        store.settle()
 """
 
 
-@pytest.mark.parametrize("after", [1, 57, 301])
-def test_nothing_acknowledged_is_lost(tmp_path: Path, after: int) -> None:
+@pytest.mark.parametrize("how", ["commit", "promise"])
+@pytest.mark.parametrize("after", [1, 57, 302])
+def test_nothing_acknowledged_is_lost(tmp_path: Path, after: int, how: str) -> None:
     writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WRITER, str(tmp_path), how], stdout=subprocess.PIPE, text=True
     )
     assert writer.stdout is not None
     for _ in range(after):

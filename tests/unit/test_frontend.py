@@ -108,6 +108,37 @@ def test_a_version_that_is_not_there_yet_is_waited_for(reads: Reads) -> None:
         reads.answer(JobQuery(min_version=version + 1), 0, True)
 
 
+def test_what_others_were_told_is_waited_for(tmp_path: Path) -> None:
+    """The answer to a write may be there before readers see what it did: who reads after it sees
+    it. If the controller was killed between the two, reads do not stop for that."""
+    store = Store.open(str(tmp_path), map_size=SMALL)
+    store.commit({("job", number_key(1)): record(JOBS[1])})
+    store.close()
+    ViewStore(str(tmp_path)).close()
+    reads = Reads(str(tmp_path), "cluster", frozenset({0}))
+    assert ids(reads, JobQuery()) == [2]
+    journal = tmp_path / "main" / "journal"
+    version = ask(reads, JobQuery()).version  # type: ignore[union-attr]
+
+    def promise(number: int) -> None:
+        with journal.open("r+b") as file:
+            file.write(number.to_bytes(8, "little"))
+
+    promise(version)
+    assert ids(reads, JobQuery()) == [2]
+    promise(version + 1)
+    for query in (JobQuery(), JobQuery(ids=[2]), NodeQuery(), BlobQuery(2, "script")):
+        with pytest.raises(Behind):
+            reads.answer(query, 0, True)
+    assert reads.give_up()
+    assert ids(reads, JobQuery()) == [2]
+    assert not reads.give_up()
+    # Of the next one it is not known that it is in vain.
+    promise(version + 2)
+    with pytest.raises(Behind):
+        reads.answer(JobQuery(), 0, True)
+
+
 def test_scripts_are_their_owners(reads: Reads) -> None:
     assert ask(reads, BlobQuery(1, "script"), 1000) == Blob(b"#!/bin/sh\n")
     assert ask(reads, BlobQuery(1, "script"), 0) == Blob(b"#!/bin/sh\n")

@@ -65,6 +65,86 @@ def test_reload_equals_what_was_committed(
     again.close()
 
 
+@settings(max_examples=20, deadline=None)
+@given(history=changes, killed=st.booleans())
+def test_what_was_promised_is_there_after_a_kill(
+    history: list[dict[tuple[str, bytes], bytes | None]],
+    killed: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Promised and settled commits are those of `commit`; of the last one only the promise."""
+    one, other = (tmp_path_factory.mktemp("state") for _ in range(2))
+    plain, store = open_store(one), open_store(other)
+    for number, batch in enumerate(history, 1):
+        plain.commit(batch)
+        assert store.promise(batch)
+        if number < len(history) or not killed:
+            assert store.settle() == plain.version
+    store.close()
+    for _ in range(2):
+        store = open_store(other)
+        assert store.version == plain.version
+        for table in ("job", "node", "answer"):
+            assert dict(store.load(table)) == dict(plain.load(table))
+        store.close()
+    plain.close()
+
+
+def test_a_promise_that_was_not_written_whole_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "main" / "journal"
+    for place in (0, 8, 20, 40, 60, 70):
+        store = open_store(tmp_path)
+        version = store.version
+        assert store.promise({("job", number_key(1)): b"never answered"})
+        store.close()
+        data = bytearray(path.read_bytes())
+        data[place] ^= 1
+        path.write_bytes(data)
+        store = open_store(tmp_path)
+        assert (store.version, store.get("job", number_key(1))) == (version, None)
+        store.close()
+
+
+def test_a_promise_of_another_database_is_none(tmp_path: Path) -> None:
+    """A copy that was put back, or an empty state, has nothing to do with it."""
+    store = open_store(tmp_path)
+    store.commit({("job", number_key(1)): b"a"})
+    store.close()
+    data = (tmp_path / "main" / "data.mdb").read_bytes()
+    store = open_store(tmp_path)
+    assert store.promise({("job", number_key(2)): b"b"})
+    store.close()
+    (tmp_path / "main" / "data.mdb").write_bytes(data)
+    store = open_store(tmp_path)
+    assert dict(store.load("job")) == {number_key(1): b"a"}
+    assert store.promise({("job", number_key(3)): b"c"})
+    store.close()
+    store = Store.open(str(tmp_path), map_size=SMALL, clear=True)
+    assert dict(store.load("job")) == {}
+    store.close()
+
+
+def test_what_is_too_large_is_not_promised(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    version = store.version
+    assert not store.promise({("job", number_key(1)): b"x" * (1 << 20)})
+    assert store.commit({("job", number_key(1)): b"y"}) == version + 1
+    store.close()
+    store = open_store(tmp_path)
+    assert dict(store.load("job")) == {number_key(1): b"y"}
+    store.close()
+
+
+def test_content_is_promised_as_it_is_stored(tmp_path: Path) -> None:
+    script = b"#!/bin/sh\n" + b"echo hello\n" * 400
+    store = open_store(tmp_path)
+    assert store.promise({("blob", b"h"): script})
+    store.close()
+    store = open_store(tmp_path)
+    assert store.get("blob", b"h") == script
+    store.close()
+
+
 def test_index_names_the_changed_keys(tmp_path: Path) -> None:
     # One process may open an environment only once: the writer closes before the reader opens.
     store = open_store(tmp_path)
