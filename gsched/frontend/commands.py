@@ -35,6 +35,7 @@ from gsched.wire.framing import frame
 from gsched.wire.identity import Credentials, stream_peer
 from gsched.wire.messages import OnBehalf, Reply, Write
 from gsched.wire.paths import control_socket
+from gsched.wire.short import ShortWay, short_socket
 from gsched.wire.usertext import kept, shown
 from gsched_cli.command import NAMES, SUBMITTING
 from gsched_cli.common import OwnProcess, Run, Streams, error
@@ -328,8 +329,9 @@ class Commands:
         if "python" in config.job_submit_plugins:
             # The typed workers have the site's own filter.
             return None
-        upstream = Upstream(control_socket(config.run_dir))
-        return Direct(upstream, Limits.from_parameters(config.slurmctld_parameters), self._names)
+        path = control_socket(config.run_dir)
+        limits = Limits.from_parameters(config.slurmctld_parameters)
+        return Direct(Upstream(path), limits, self._names, ShortWay(short_socket(path)))
 
     @staticmethod
     def _loaded(name: str) -> Run:

@@ -13,6 +13,7 @@ from gsched.wire.codec import MAX_FRAME
 from gsched.wire.identity import LOCAL_DOMAIN, NODE_DOMAIN, Admission, KeyHolder, key_holder
 from gsched.wire.keys import CONTROLLER, FRONTEND, KeyPair, load_pair, load_public
 from gsched.wire.paths import reachable
+from gsched.wire.short import MARK, ShortEnd, short_socket
 
 #: Messages that may wait in one direction of one link before they are dropped. What is dropped
 #: is asked again: nodes report anew, frontends repeat the request id.
@@ -63,6 +64,8 @@ class ControllerSockets:
         self._zap.bind("inproc://zeromq.zap.01")
         self._local = self._router(LOCAL_DOMAIN)
         self._nodes = self._router(NODE_DOMAIN)
+        #: what commands of this host send, past ZeroMQ's threads
+        self._short: ShortEnd | None = None
         # node -> routing id of its last link. Routing ids are libzmq's own and never what a peer
         # calls itself: one node could else take over another's link and read its orders.
         self._links: dict[str, bytes] = {}
@@ -92,6 +95,10 @@ class ControllerSockets:
             raise BindFailed(f"cannot listen on {path}: {error.strerror}") from None
         finally:
             os.umask(old)
+        try:
+            self._short = ShortEnd(self.admission, short_socket(path))
+        except OSError as error:
+            raise BindFailed(f"cannot listen on {short_socket(path)}: {error.strerror}") from None
 
     def bind_nodes(self, address: str, port: int, pair: KeyPair) -> int:
         """Listens on tcp for nodes and remote frontends, with CURVE; returns the port (0: any)."""
@@ -107,6 +114,8 @@ class ControllerSockets:
         """Adds all sockets to a poller, or those that are not for the network."""
         for sock in (self._zap, self._local, self._nodes) if nodes else (self._zap, self._local):
             poller.register(sock, zmq.POLLIN)
+        if self._short is not None:
+            poller.register(self._short.fileno(), zmq.POLLIN)
 
     def admit(self) -> None:
         """Answers waiting handshakes; cheap when there are none."""
@@ -121,6 +130,9 @@ class ControllerSockets:
         A multipart message is several messages of one sender: it costs the threads between two
         processes one signal instead of many.
         """
+        if self._short is not None:
+            for name, message in self._short.receive(limit):
+                yield Received(_LOCAL_PROXY.role, _LOCAL_PROXY.name, name, message, False)
         for sock, remote in ((self._nodes, True), (self._local, False)):
             if remote and not nodes:
                 continue
@@ -154,6 +166,10 @@ class ControllerSockets:
 
     def answer(self, routing_id: bytes, payloads: Sequence[bytes], *, remote: bool) -> bool:
         """Sends messages to a frontend; False when it is gone or does not read."""
+        if routing_id.startswith(MARK) and self._short is not None:
+            sent = self._short.answer(routing_id, payloads)
+            self.undelivered += not sent
+            return sent
         sock = self._nodes if remote else self._local
         sent = True
         for at in range(0, len(payloads), MAX_PARTS):
@@ -183,6 +199,8 @@ class ControllerSockets:
 
     def close(self) -> None:
         """Sends what is queued (200 ms at most) and closes."""
+        if self._short is not None:
+            self._short.close()
         for sock in (self._local, self._nodes, self._zap):
             sock.close()
         self.context.term()
