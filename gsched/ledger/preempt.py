@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from gsched.ledger import arrays, hetero, jobs, pause
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
-from gsched.model.preempt import REQUEUE, SUSPEND, Claim, MakingWay, Preemption, Victim
+from gsched.model.preempt import (
+    QUOTA,
+    REQUEUE,
+    SUSPEND,
+    Claim,
+    MakingWay,
+    Preemption,
+    Victim,
+)
 from gsched.policy.preempt import Rules
 from gsched.wire.nodes import Preempt
 
@@ -80,8 +88,9 @@ def begin(led: Ledger, plan: Preemption, now: float, out: Outcome) -> None:
 def _still(victim: Job | None, one: Victim) -> bool:
     if victim is None or victim.attempt != one.attempt or victim.way is not None:
         return False
-    if one.mode == SUSPEND and victim.paused and not victim.finished:
-        return True
+    if victim.state == JobState.SUSPENDED:
+        # One that was running when it was decided has heard of it meanwhile, or works for nobody.
+        return bool(victim.paused) if one.mode == SUSPEND else one.kind == QUOTA
     return victim.state == JobState.RUNNING
 
 

@@ -357,12 +357,8 @@ class Units:
         for unit in self.own.get(pool, ()):
             for job_id in led.parts[unit.node]:
                 other = led.jobs[job_id]
-                # Who stands still has nothing that could be taken.
-                if (
-                    other.pool
-                    or other.paused
-                    or (pool in self.ways(other)[0] and rank(led, other) < mine)
-                ):
+                # Of who stands still it is the memory.
+                if other.pool or (pool in self.ways(other)[0] and rank(led, other) < mine):
                     continue
                 found[job_id] = other
         return list(found.values())

@@ -8,6 +8,8 @@ from gsched.model.reservation import ReservedNode
 
 #: what becomes of a job that makes way
 REQUEUE, CANCEL, SUSPEND = "requeue", "cancel", "suspend"
+#: why: for what an account is guaranteed
+QUOTA = "quota"
 
 
 class MakingWay(msgspec.Struct, array_like=True, gc=False):

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from gsched import tres
 from gsched.model import Job, JobState
-from gsched.model.preempt import CANCEL, REQUEUE, SUSPEND, Victim
+from gsched.model.preempt import CANCEL, QUOTA, REQUEUE, SUSPEND, Victim
 from gsched.policy.preempt import above
 from gsched.policy.quota import Quota
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
 
-KIND = "quota"
+KIND = QUOTA
 
 
 def victims(led: Ledger, stands: Quota, job: Job, now: int) -> list[Victim]:
@@ -49,18 +49,23 @@ def exempt(others: Iterable[Job], led: Ledger, now: int) -> int:
     return min((time for time in times if time > now), default=0)
 
 
-def victim(led: Ledger, job: Job, job_id: int, now: int) -> Victim | None:
-    """How a running job makes way; None: it is left alone."""
+def victim(led: Ledger, job: Job, job_id: int, now: int, *, whole: bool = False) -> Victim | None:
+    """How a running job makes way; None: it is left alone. `whole`: what it is on must be as if
+    nobody had been there. Then it ends, also one that stands still or is suspended: its memory, and
+    what it has on the GPU, would stay; and those that stand still beneath it may end, too."""
     rules, other = led.rules(), led.jobs.get(job_id)
     if other is None:
         # It has not started yet.
         return None
-    if other.state != JobState.RUNNING or other.het_job_id or other.way is not None:
+    stopped = other.state == JobState.SUSPENDED and whole
+    if not (other.state == JobState.RUNNING or stopped) or other.het_job_id:
+        return None
+    if other.way is not None:
         return None
     if above(job, other, led.jobs.get):
         return None
     mode = rules.mode(other, led.may_requeue(other))
-    if not mode:
+    if not mode or (whole and mode == SUSPEND):
         # PreemptMode says nothing of guarantees.
         mode = REQUEUE if led.may_requeue(other) else CANCEL
     until = rules.exempt_until(other, mode)
@@ -69,10 +74,11 @@ def victim(led: Ledger, job: Job, job_id: int, now: int) -> Victim | None:
     if mode == SUSPEND:
         if other.configuring or job.spec.shape.share_count:
             return None
-    elif led.beneath(other):
+    elif any(one.pool or not whole for one in led.beneath(other)):
         # What it frees is of those that stand still for it.
         return None
-    grace = 0 if mode == SUSPEND else rules.grace(other)
+    # Who is stopped hears no warning.
+    grace = 0 if mode == SUSPEND or stopped else rules.grace(other)
     return Victim(other.id, other.attempt, mode, grace, KIND)
 
 

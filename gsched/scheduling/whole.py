@@ -2,7 +2,8 @@
 
 The first of the jobs that wait in an account's units, and it alone: whoever comes after it would
 take the room for which it waits. It takes back borrowed work on these units, that which loses
-least, all or nothing.
+least, all or nothing. It ends, whatever PreemptMode says: who stands still would keep memory of
+what is to be whole.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def plan(
     not even all of them do, or it does not wait for room. Cost: Core.cheapest."""
     wanted = []
     for other in back:
-        victim = reclaim.victim(led, job, other.id, now)
+        victim = reclaim.victim(led, job, other.id, now, whole=True)
         if victim is not None and other.id not in taken:
             wanted.append(Candidate(lost(other, now), -other.start_time, other.id, victim))
     for partition in led.cluster.claims.blocked(job.id) if wanted else ():

@@ -66,6 +66,9 @@ class World:
     teams: dict[str, Team]
     order: str = "builtin"
     unit: str = "node"
+    #: more lines of slurm.conf, and words of the partition
+    conf: str = ""
+    partition: str = ""
     b: Bench = field(init=False)
     #: wish -> its job, when its last attempt started, when it ended
     jobs: dict[Wish, int] = field(default_factory=dict)
@@ -78,7 +81,8 @@ class World:
     idle: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.b = _Quick(CONF.format(nodes=self.nodes, order=self.order), register=False)
+        text = CONF.format(nodes=self.nodes, order=self.order).rstrip() + " " + self.partition
+        self.b = _Quick(f"{text}\n{self.conf}", register=False)
         for name in self.b.config.nodes:
             self.b.register(name, gpus=self.links(name))
         book = self.b.led.book
@@ -223,3 +227,8 @@ class World:
     def waits(self) -> dict[Wish, int]:
         """Seconds until the attempt that came to its end had begun."""
         return {wish: self.starts[job_id] - wish.submit for wish, job_id in self.jobs.items()}
+
+    def waits_of(self, team: str) -> dict[Wish, int]:
+        """Those of one team, of which all have started."""
+        mine = {wish: job_id for wish, job_id in self.jobs.items() if wish.team == team}
+        return {wish: self.starts[job_id] - wish.submit for wish, job_id in mine.items()}
