@@ -167,6 +167,7 @@ def _update(reader: Reader, lines: QueueLines, delta: JobDelta, now: float) -> N
         lines.put(job, told.pop(job.id, None), now)
         again.discard(job.id)
     again.update(lines.doubtful(told.items()))
+    again.update(lines.joined())
     ids = sorted(again)
     for start in range(0, len(ids), PART):
         part = ids[start : start + PART]

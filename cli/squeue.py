@@ -15,6 +15,7 @@ from gsched_cli.fields import Format, Table, parse_long, parse_short, sort_field
 from gsched_cli.fields_job import job_table
 from gsched_cli.jobquery import load_jobs, when_looked_at
 from gsched_cli.jobview import BITSTR_LEN, JobView
+from gsched_cli.queue_join import member
 from gsched_cli.queue_lines import QueueLines
 from gsched_cli.squeue_options import NAME, Wanted, array_tasks, number, read_options
 from gsched_cli.stop import Stop, again_and_again, asking, own_cluster
@@ -205,6 +206,7 @@ class _Report:
             kind=(tuple(sorted(self._env.items())), self._cluster),
             convert=self._wanted.convert,
             bitstr_len=self._bitstr_len,
+            members=None if self._split else member,
         )
 
 

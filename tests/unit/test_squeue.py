@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from views_support import T0, Case, FakeReader, cpu_shape, invoke, make_job, mixed_queue, transcript
 
-from gsched.model import Job, JobState, Phase, Verdict
+from gsched.model import Hold, Job, JobState, Phase, Verdict
 from gsched.wire.messages import JobRows, Status
 from gsched_cli.squeue import run
 from gsched_cli.squeue_options import array_tasks
@@ -233,6 +233,65 @@ def test_tasks_of_an_array() -> None:
     )
     assert ask("-h", "-j", "193_[1,4]", "-o", "%i", reader=reader)[0] == "193_4\n193_1\n"
     assert ask("-h", "-j", "198", "-o", "%i", reader=reader)[0] == "193_1\n"
+
+
+def split_array(*records: dict[str, object]) -> FakeReader:
+    """An array of ten tasks that waits for its hour, and tasks of it with records of their own."""
+    reader = mixed_queue()
+    whole = make_job(300, "arr", cpu_shape(), array_job_id=300, array_pending="0-2,4,6,8-9")
+    whole.spec.begin = T0 + 3600
+    reader.job_list = [whole]
+    for number, fields in enumerate(records, 301):
+        job = make_job(number, "arr", cpu_shape(), array_job_id=300, **fields)
+        job.spec.begin = T0 + 3600
+        reader.job_list.append(job)
+    return reader
+
+
+def test_waiting_tasks_of_an_array_share_a_line() -> None:
+    """As Slurm 22.05 showed an array of which tasks 5, 3 and 7 were held, and 1 by its user: each
+    reason once, the array's own first."""
+    held = {"held": Hold.ADMIN, "priority": 0}
+    reader = split_array(
+        {"array_task_id": 5, **held},
+        {"array_task_id": 3, "held": Hold.USER},
+        {"array_task_id": 7, **held},
+    )
+    form = "%i|%T|%r|%R|%A|%K|%F"
+    reasons = "BeginTime,JobHeldAdmin,JobHeldUser"
+    assert ask("-h", "-o", form, reader=reader)[0] == (
+        f"300_[0-9]|PENDING|{reasons}|({reasons})|300|0-9|300\n"
+    )
+    assert ask("-h", "-j", "300", "-t", "PD", "-o", "%i", reader=reader)[0] == "300_[0-9]\n"
+    assert len(ask("-h", "-r", reader=reader)[0].splitlines()) == 10
+    # Tasks that are named are shown one by one.
+    assert ask("-h", "-j", "300_5,300_6", "-o", "%i %r", "-S", "i", reader=reader)[0] == (
+        "300_5 JobHeldAdmin\n300_6 BeginTime\n"
+    )
+
+
+def test_what_shares_no_line() -> None:
+    """As Slurm 22.05: another name or partition, a task that runs, an array without tasks that
+    are still together."""
+    reader = split_array({"array_task_id": 3}, {"array_task_id": 5}, {"array_task_id": 7})
+    array, name, part, running = reader.job_list
+    name.spec.name = "other"
+    part.partition, part.spec.partitions = "debug", ("debug",)
+    running.state, running.start_time = JobState.RUNNING, T0
+    shown = ask("-h", "-o", "%i", "-S", "i", reader=reader)[0]
+    assert shown.split() == ["300_3", "300_5", "300_7", "300_[0-2,4,6,8-9]"] or shown.split() == [
+        "300_[0-2,4,6,8-9]",
+        *("300_3", "300_5", "300_7"),
+    ]
+    reader.job_list.remove(array)
+    name.spec.name, running.state, running.start_time = "arr", JobState.PENDING, 0
+    assert ask("-h", "-o", "%i", "-S", "i", reader=reader)[0] == "300_3\n300_5\n300_7\n"
+
+
+def test_a_throttled_array_keeps_its_limit_where_tasks_share_its_line() -> None:
+    reader = split_array({"array_task_id": 3, "held": Hold.USER})
+    reader.job_list[0].array_throttle = 2
+    assert ask("-h", "-o", "%i", reader=reader)[0] == "300_[0-4,6,8-9%2]\n"
 
 
 def test_array_expressions() -> None:

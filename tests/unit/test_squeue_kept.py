@@ -47,6 +47,7 @@ REPORTS: list[tuple[list[str], dict[str, str]]] = [
     (["-t", "all", "-o", "%all"], {}),
     (["-t", "all", "-O", "all"], {}),
     (["-r", "-o", "%i %T %M"], {}),
+    (["-o", "%i|%K|%r|%R|%p|%S"], {}),
     (["--start"], {}),
     (["-u", "1001", "-S", "-M,i"], {}),
     (["--me"], {}),
@@ -189,6 +190,9 @@ def make(number: int, rng: random.Random, now: int) -> Job:
     job.submit_time = job.eligible_time = now
     if rng.random() < 0.2:
         job.array_job_id, job.array_pending = number, rng.choice(["0-3", "1,5"])
+    elif rng.random() < 0.4:
+        # It was one of those.
+        job.array_job_id, job.array_task_id = rng.randint(1, number), 10 + number
     return job
 
 
