@@ -11,8 +11,10 @@ import contextlib
 import os
 import pwd
 import resource
+import shutil
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -242,19 +244,20 @@ class Launcher:
             found = environment.parse(self.login_file(key).read_bytes())
             if found:
                 found.pop(b"_", None)
-                return found
+                return with_commands(found)
         entry = user_entry(uid)
         if entry is None:
             number = str(uid).encode()
             return {b"USER": number, b"LOGNAME": number}
         name = entry.pw_name.encode()
-        return {
+        known = {
             b"HOME": os.fsencode(entry.pw_dir),
             b"LOGNAME": name,
             b"PATH": b"/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games",
             b"SHELL": os.fsencode(entry.pw_shell),
             b"USER": name,
         }
+        return with_commands(known)
 
     def group_list(self, uid: int, gid: int) -> str:
         """The user's groups as stepd takes them; asked of the system once a minute at most. Not by
@@ -270,6 +273,21 @@ class Launcher:
         text = ",".join(str(group) for group in groups if group >= 0)
         self._groups[uid, gid] = (time.monotonic(), text)
         return text
+
+
+def with_commands(
+    login: dict[bytes, bytes], folder: Path = Path(sys.executable).parent
+) -> dict[bytes, bytes]:
+    """A login environment whose PATH finds the commands of this cluster: they may lie in `folder`
+    that no login names (an environment of Python's), or behind those of another cluster."""
+    own, path = folder / "srun", login.get(b"PATH", b"")
+    if not own.exists():
+        return login
+    found = shutil.which("srun", path=os.fsdecode(path))
+    with contextlib.suppress(OSError):
+        if found is not None and os.path.samefile(found, own):
+            return login
+    return {**login, b"PATH": b":".join(filter(None, (os.fsencode(folder), path)))}
 
 
 def start(program: str, key: Any, directory: Path, spec: bytes) -> Link:
