@@ -65,6 +65,8 @@ def split(text: str, file: str, number: int) -> list[str]:
     inside = False
     quote = ""
     place = 0
+    # Where the word that is read begins; of a later one, the blanks before it.
+    begun = len(text) - len(text.lstrip())
     while place < len(text):
         char = text[place]
         place += 1
@@ -88,12 +90,15 @@ def split(text: str, file: str, number: int) -> list[str]:
         elif char.isspace():
             if inside:
                 words.append("".join(word))
+                begun = place - 1
             word, inside = [], False
         else:
             word.append(char)
             inside = True
     if quote:
-        raise Refusal(f"{file}: line {number}: Unmatched `{quote}` in [{text}]", kind="fatal")
+        raise Refusal(
+            f"{file}: line {number}: Unmatched `{quote}` in [{text[begun:]}]", kind="fatal"
+        )
     if inside:
         words.append("".join(word))
     return words
@@ -126,15 +131,19 @@ def sbatch_lines(script: bytes, file: str) -> list[list[tuple[Option, str | None
 _PBS = rb"^#PBS\b[ \t]*(.*)$"
 _BSUB = rb"^#BSUB\b[ \t]*(.*)$"
 
-#: letters that mean the same as an option here; "" where there is nothing to do
+#: letters that mean the same as an option here; "" where there is nothing to do. Slurm knows these
+#: and refuses others.
 _PBS_LETTERS = {
     "A": "account",
     "a": "begin",
-    "d": "chdir",
+    "C": "",
+    "c": "",
     "e": "error",
     "h": "hold",
+    "I": "",
     "J": "array",
     "j": "",
+    "k": "",
     "l": "",
     "M": "mail-user",
     "m": "",
@@ -149,12 +158,11 @@ _PBS_LETTERS = {
     "v": "",
     "V": "",
     "W": "",
-    "w": "chdir",
     "z": "",
 }
-_PBS_FLAGS = frozenset("hVz")
+_PBS_FLAGS = frozenset("hIVz")
 _BSUB_LETTERS = {
-    "c": "time",
+    "c": "chdir",
     "e": "error",
     "J": "job-name",
     "m": "nodelist",
@@ -171,6 +179,8 @@ _BSUB_FLAGS = frozenset("x")
 def foreign_lines(script: bytes, file: str) -> list[tuple[Option, str | None]]:
     """What `#PBS` lines, then `#BSUB` lines say, as options of ours. As in Slurm they count
     anywhere in the script and override its `#SBATCH` lines. What has no counterpart is dropped.
+
+    Raises Refusal for options that Slurm does not know either, and for words that are none.
     """
     said: list[tuple[Option, str | None]] = []
     for pattern, letters, flags in (
@@ -190,19 +200,30 @@ def foreign_lines(script: bytes, file: str) -> list[tuple[Option, str | None]]:
 def _letters(
     words: list[str], letters: dict[str, str], flags: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
-    place = 0
-    while place < len(words):
-        word = words[place]
-        place += 1
-        if len(word) < 2 or word[0] != "-" or word[1] not in letters:
-            continue
-        value = ""
-        if word[1] not in flags:
-            value = word[2:]
-            if not value and place < len(words):
-                value = words[place]
-                place += 1
-        yield word[1], value
+    """Letters and values, as getopt finds them in a line."""
+    left = iter(words)
+    for word in left:
+        if word == "-cwd" and letters is _BSUB_LETTERS:
+            word = "-c"
+        if word.startswith("--") and word != "--":
+            raise _unknown(f"unrecognized option '{word}'")
+        if len(word) < 2 or word[0] != "-":
+            raise Refusal(f"Invalid argument: {word}")
+        for place, letter in enumerate(word[1:], 2):
+            if letter not in letters:
+                raise _unknown(f"invalid option -- '{letter}'")
+            if letter in flags:
+                yield letter, ""
+                continue
+            value = word[place:] or next(left, None)
+            if value is None:
+                raise _unknown(f"option requires an argument -- '{letter}'")
+            yield letter, value
+            break
+
+
+def _unknown(what: str) -> Refusal:
+    return Refusal("Unrecognized command line parameter ?", remark=f"sbatch: {what}")
 
 
 def _translate(
@@ -215,8 +236,7 @@ def _translate(
         return [(BY_NAME["no-requeue" if value.startswith("n") else "requeue"], None)]
     if pbs and letter == "m":
         bits = {"a": "FAIL", "b": "BEGIN", "e": "END", "n": "NONE"}
-        events = [bits[char] for char in value if char in bits]
-        return [(BY_NAME["mail-type"], ",".join(events))] if events else []
+        return [(BY_NAME["mail-type"], ",".join(bits.get(char, char) for char in value))]
     if pbs and name in {"output", "error"}:
         # host:/path names a machine to copy to; there is one file system here.
         value = value.rpartition(":")[2]
@@ -225,9 +245,8 @@ def _translate(
         return [(BY_NAME["time"], value if ":" not in value else value + ":00")]
     if not pbs and letter == "M":
         return [(BY_NAME["mem-per-cpu"], f"{value}K" if value.isdigit() else value)]
-    if pbs and letter == "p":
-        # PBS counts the other way round.
-        value = str(-int(value)) if re.fullmatch(r"-?[0-9]{1,5}", value) else "0"
+    if pbs and letter == "p" and not re.fullmatch(r"-?[0-9]{1,5}", value):
+        value = "0"
     if not name:
         return []
     option = BY_NAME[name]

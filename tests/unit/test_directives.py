@@ -69,9 +69,20 @@ def test_lines_count_up_to_the_first_command() -> None:
     [
         (
             '#SBATCH -J "unterminated',
-            'e.sh: line 2: Unmatched `"` in [ -J "unterminated]',
+            'e.sh: line 2: Unmatched `"` in [ "unterminated]',
             1,
             "fatal",
+        ),
+        # Slurm 22.05 names what is left from the end of the last whole word on.
+        *(
+            (f"#SBATCH{line}", f"e.sh: line 2: Unmatched `{quote}` in [{rest}]", 1, "fatal")
+            for line, quote, rest in (
+                (' -J a -n 2 --comment="open x', '"', ' --comment="open x'),
+                ("  -J    'x", "'", "    'x"),
+                (' -J "a b" c"d', '"', ' c"d'),
+                (" -J don't", "'", " don't"),
+                ("   --comment='open", "'", "--comment='open"),
+            )
         ),
         ("#SBATCH foo -n 4", "Invalid directive found in batch script: foo", 255, "error"),
         ("#SBATCH -n 4 foo", "Invalid directive found in batch script: foo", 255, "error"),
@@ -106,6 +117,41 @@ def test_pbs() -> None:
     ]
     assert foreign("true", "#PBS -N late") == [("job-name", "late")]
     assert foreign("#PBS -zz", "#PBS -j oe", "#PBS -o h:/o") == [("output", "/o")]
+
+
+@pytest.mark.parametrize(
+    ("line", "remark", "sentence"),
+    [
+        ("#PBS -Z", "invalid option -- 'Z'", ""),
+        ("#PBS -hZ", "invalid option -- 'Z'", ""),
+        ("#PBS -N", "option requires an argument -- 'N'", ""),
+        ("#PBS -d /tmp", "invalid option -- 'd'", ""),
+        ("#PBS -P proj", "invalid option -- 'P'", ""),
+        ("#PBS --long", "unrecognized option '--long'", ""),
+        ("#PBS -N a foo", "", "Invalid argument: foo"),
+        ('#BSUB -R "span[hosts=1]"', "invalid option -- 'R'", ""),
+        ("#BSUB -u a@b", "invalid option -- 'u'", ""),
+        ("#BSUB -J", "option requires an argument -- 'J'", ""),
+        ("#BSUB foo", "", "Invalid argument: foo"),
+    ],
+)
+def test_what_slurm_does_not_know_of_pbs_and_lsf(line: str, remark: str, sentence: str) -> None:
+    """As Slurm 22.05 answered: it exits with 1."""
+    with pytest.raises(Refusal) as found:
+        foreign(line)
+    assert found.value.remark == (f"sbatch: {remark}" if remark else "")
+    assert found.value.lines == (sentence or "Unrecognized command line parameter ?",)
+    assert found.value.code == 1
+
+
+def test_letters_of_pbs_and_lsf_without_a_meaning_here() -> None:
+    for line in ("-k oe", "-c n", "-C x", "-I", "-W depend=afterok:1", "-u root", "-S /bin/sh"):
+        assert foreign(f"#PBS {line}") == []
+    assert foreign("#PBS -p 5") == [("nice", "5")]
+    assert foreign("#BSUB -cwd /tmp", "#BSUB -m node1") == [
+        ("chdir", "/tmp"),
+        ("nodelist", "node1"),
+    ]
 
 
 def test_bsub_comes_last() -> None:
