@@ -52,6 +52,19 @@ def from_file(data: bytes) -> dict[str, str]:
     return result
 
 
+def in_place(data: bytes, export: str) -> dict[str, str]:
+    """What a job gets whose --export-file holds `data`: the file stands for the environment, and
+    --export only sets NAME=value on top of it, as in Slurm."""
+    from gsched.environment import export_items
+
+    result = from_file(data)
+    for item in export_items(export):
+        name, equals, value = item.partition("=")
+        if equals and name:
+            result[name] = value
+    return result
+
+
 def packed(variables: Mapping[str, str]) -> bytes:
     """NUL-separated NAME=value, as the wire has it. Raises Refusal when it is too long."""
     parts = [f"{name}={value}" for name, value in variables.items() if name and "=" not in name]

@@ -476,4 +476,5 @@ def oom_kill_step(options: Options, text: str, context: Context) -> None:
 
 
 def export(options: Options, text: str, context: Context) -> None:
-    options.export = text or "ALL"
+    # Nothing is exported by an empty list, as in Slurm.
+    options.export = text or "NONE"

@@ -120,7 +120,7 @@ def _run(
         for warning in finished[-1].warnings:
             if not options.quiet:
                 streams.stderr.write(f"sbatch: warning: {warning}\n")
-    if options.verbose > 1:
+    if options.verbose:
         tell(NAME, options, [item for one in said for item in one], streams)
     process = process or Process.current()
     request = _request(argv, env, cwd, options, finished, script, process, reader, streams)
@@ -212,10 +212,13 @@ def _request(
     from gsched.wire.messages import SubmitJob
 
     rlimits = environ.propagated(options.propagate, process.soft_limit, reader.settings())
-    folder = posixpath.normpath(posixpath.join(cwd, options.chdir)) if options.chdir else cwd
+    folder = posixpath.join(cwd, options.chdir) if options.chdir else cwd
     specs = [one.spec for one in finished]
     for spec in specs:
         spec.work_dir = folder
+        for name in ("std_in", "std_out", "std_err"):
+            if getattr(spec, name).lower() == "none":
+                setattr(spec, name, "/dev/null")
         spec.umask = umask_of(env, process.umask)
         spec.command = script.command
         spec.args = tuple(script.args)
@@ -224,9 +227,15 @@ def _request(
         spec.alloc_sid = process.sid
         spec.rlimits = rlimits
 
-    variables = environ.chosen(env, options.export)
     if options.export_file:
-        variables.update(environ.from_file(_export_file(options.export_file, cwd, streams)))
+        variables = environ.in_place(
+            _export_file(options.export_file, cwd, streams), options.export
+        )
+        for spec in specs:
+            spec.get_user_env |= options.export.upper() not in {"", "ALL"}
+            spec.export = ""
+    else:
+        variables = environ.chosen(env, options.export)
     variables |= {
         "SLURM_SUBMIT_DIR": cwd,
         "SLURM_SUBMIT_HOST": process.host,
@@ -271,9 +280,12 @@ def _submit(
         what = "" if reply.code == "ESLURM_INVALID_GRES" else "Batch job submission failed: "
         error(streams, NAME, f"{what}{reply.message}")
         return REFUSED
-    if options.parsable:
+    if options.quiet:
+        # Not even with --parsable, as in Slurm.
+        pass
+    elif options.parsable:
         streams.stdout.write(f"{reply.value};{cluster}\n" if cluster else f"{reply.value}\n")
-    elif not options.quiet:
+    else:
         where = f" on cluster {cluster}" if cluster else ""
         streams.stdout.write(f"Submitted batch job {reply.value}{where}\n")
     if options.wait:
@@ -288,6 +300,9 @@ def exit_code(job: Job) -> int:
 
     if job.wstatus & 0x7F:
         return 1
+    if job.state == JobState.CANCELLED and not job.start_time:
+        # It has no exit code, and as in Slurm that is 0.
+        return 0
     code = job.wstatus >> 8 & 0xFF
     return code if code or job.state == JobState.COMPLETED else 1
 

@@ -118,7 +118,7 @@ def answered(item: tuple[Option, str | None], streams: Streams) -> int | None:
 
 
 def tell(name: str, options: Options, said: Said, streams: Streams) -> None:
-    """What was asked, as it was understood (sbatch -vv, srun -v)."""
+    """What was asked, as it was understood (-v)."""
     rule = "-" * 20
     lines = ["defined options", f"{rule} {rule}"]
     names = sorted(options.origin)
