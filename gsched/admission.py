@@ -55,22 +55,29 @@ def _problem(code: str, *notes: str) -> Problem:
 
 
 def validate(
-    spec: JobSpec, config: Config, script: bytes = b"", environment: bytes = b""
+    spec: JobSpec,
+    config: Config,
+    script: bytes = b"",
+    environment: bytes = b"",
+    *,
+    held: bool = False,
 ) -> Problem | None:
     """The first thing that is wrong with a submission; None if it may become a job.
 
-    Of alternatives it is enough that one may. Cost: the size of the spec; nodes are looked at once
+    Whether any node could hold it is not asked of a job that is `held`, as in Slurm. Of
+    alternatives it is enough that one may. Cost: the size of the spec; nodes are looked at once
     per configuration.
     """
     if spec.alternatives:
-        kept, problem = possible(spec, config, script, environment)
+        kept, problem = possible(spec, config, script, environment, held=held)
         return None if kept else problem
     if len(script) > MAX_SCRIPT or len(environment) > MAX_ENVIRONMENT:
         return _problem("ESLURM_PATHNAME_TOO_LONG")
     batch = not spec.interactive
     if batch and script and (not script.startswith(b"#!") or b"\0" in script):
         return Problem("ESLURM_JOB_SCRIPT_MISSING", "This does not look like a batch script.")
-    for check in (_sizes, _ranges, _partitions, _names, _times, _part_sizes, _grammars, _fits):
+    checks = (_sizes, _ranges, _partitions, _names, _times, _part_sizes, _grammars, _fits)
+    for check in checks[: -1 if held else None]:
         problem = check(spec, config)
         if problem is not None:
             return problem
@@ -78,14 +85,19 @@ def validate(
 
 
 def possible(
-    spec: JobSpec, config: Config, script: bytes = b"", environment: bytes = b""
+    spec: JobSpec,
+    config: Config,
+    script: bytes = b"",
+    environment: bytes = b"",
+    *,
+    held: bool = False,
 ) -> tuple[list[Alternative], Problem | None]:
     """The alternatives of a submission that may become a job, and what is wrong with the first of
     the others."""
     kept, first = [], None
     for one in spec.alternatives:
         alone = msgspec.structs.replace(spec, shape=one.shape, tres=one.tres, alternatives=())
-        problem = validate(alone, config, script, environment)
+        problem = validate(alone, config, script, environment, held=held)
         if problem is None:
             kept.append(one)
         first = first or problem

@@ -147,9 +147,18 @@ class Requests:
             "spread": shape.spread,
             "use_min_nodes": shape.use_min_nodes,
             "segment": shape.segment if self._nodes.network == "block" else 0,
-            "exclude": tuple(self._nodes.index[n] for n in shape.exclude if n in self._nodes.index),
+            "exclude": self._left_out(shape),
         }
         return words | rare_words(shape, self._nodes, words)
+
+    def _left_out(self, shape: Shape) -> tuple[int, ...]:
+        """The nodes that it does not want, and those with less TmpDisk than it needs. Cost: nodes
+        for who asks for that."""
+        index, nodes = self._nodes.index, self._config.nodes
+        names = set(shape.exclude)
+        if shape.tmp_disk_mb:
+            names.update(name for name in index if nodes[name].tmp_disk < shape.tmp_disk_mb)
+        return tuple(sorted(index[name] for name in names if name in index))
 
     def owner(self, shape: Shape, partition: str) -> int:
         """The core's number of the user whose jobs alone may be on its nodes; -1: anybody's may."""

@@ -37,6 +37,24 @@ def wrong(
     return "", ""
 
 
+def no_room(led: Ledger, job: Job, partitions: Collection[str], now: float) -> list[str] | None:
+    """Slurm's remarks where none of the reservations that a job asks for could ever hold it; None
+    where one may: it has not begun, nodes of it are out of service, or jobs of it may go elsewhere.
+    Cost: as `what_if.possible`."""
+    notes: list[str] = []
+    what_if, shape = led.cluster.what_if, job.spec.shape
+    for name in reserve.names(job.spec.reservation):
+        resv = led.reservations[name]
+        own = {one.node for one in resv.nodes}
+        if not resv.active(now) or not all(led.node_up(node) for node in own):
+            return None
+        if any(what_if.possible(shape, partition, name) for partition in partitions):
+            return None
+        if not own.issuperset(shape.nodelist):
+            notes = ["Problem using reservation"]
+    return notes if job.spec.reservation else None
+
+
 def end_of(led: Ledger, job: Job) -> int:
     """When the job is ended for its reservation (ResvOverRun later than that ends); 0 never."""
     if not job.reservation:

@@ -75,13 +75,18 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
     refused = limits.refusal(led, call, made, max(1, len(tasks)))
     if refused is not None:
         return refused
-    for one in made:
+    # Whether any node could hold it, a job is asked when it is no longer held, as in Slurm.
+    asked = [one for one in made if write.test_only or one.held is Hold.NONE]
+    for one in asked:
         lines = led.cluster.never(one.spec.shape, _partitions_of(led, one))
+        if lines is None:
+            lines = reserved.no_room(led, one, _partitions_of(led, one), now)
         if lines is not None:
             return _no_such_nodes(call, lines)
     if len(made) > 1:
-        never = led.cluster.never_together([(j.spec.shape, _partitions_of(led, j)) for j in made])
-        if never:
+        if len(asked) == len(made) and led.cluster.never_together(
+            [(j.spec.shape, _partitions_of(led, j)) for j in made]
+        ):
             return _no_such_nodes(call, [])
         for number, component in enumerate(made):
             component.het_job_id, component.het_offset = job.id, number
@@ -156,6 +161,9 @@ def _component(
         return Refused(call.request_id, problem.message, problem.code, notes=list(problem.notes))
     default = led.config.default_partition
     names = spec.partitions or ((default,) if default else ())
+    if 0 < spec.deadline < now:
+        code = "ESLURM_INVALID_TIME_LIMIT"
+        return Refused(call.request_id, message(code), code)
     if spec.nice < 0 and not admin:
         return Refused(call.request_id, "Invalid --nice value", "ESLURM_INVALID_NICE")
     if not names:
@@ -238,8 +246,9 @@ def _possible(
     """The request without those of its alternatives that may never become a job, and what is wrong
     with the first where none may."""
     if not spec.alternatives:
-        return spec, admission.validate(spec, config, write.script, write.environment)
-    kept, first = admission.possible(spec, config, write.script, write.environment)
+        problem = admission.validate(spec, config, write.script, write.environment, held=spec.hold)
+        return spec, problem
+    kept, first = admission.possible(spec, config, write.script, write.environment, held=spec.hold)
     return (_of(spec, kept), None) if kept else (spec, first)
 
 

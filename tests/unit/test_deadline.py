@@ -6,7 +6,7 @@ from unit.ledger_support import Bench, at
 
 from gsched.ledger import Tick
 from gsched.model import Job, JobState, Phase, Shape
-from gsched.wire.messages import UpdateJob
+from gsched.wire.messages import Done, Refused, UpdateJob
 from gsched.wire.nodes import Kill
 
 
@@ -90,3 +90,13 @@ def test_it_survives_a_restart() -> None:
     led = reloaded(b)
     led.apply(Tick(), b.now + 121)
     assert led.jobs[1].state == JobState.DEADLINE
+
+
+def test_a_deadline_that_has_passed_is_refused() -> None:
+    """As Slurm 22.05, of held jobs too; one that leaves too little time is taken."""
+    b = Bench()
+    for hold in (False, True):
+        reply = b.submit(hold=hold, deadline=int(b.now) - 1)
+        assert isinstance(reply, Refused)
+        assert reply.message == ("Requested time limit is invalid (missing or exceeds some limit)")
+    assert isinstance(b.submit(time_limit=600, deadline=int(b.now) + 300), Done)

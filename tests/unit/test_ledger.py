@@ -188,6 +188,39 @@ def test_impossible_requests_are_refused(shape: Shape, notes: list[str]) -> None
     assert not b.led.jobs and b.led.meta.next_job_id == 1
 
 
+def test_a_held_job_is_not_asked_whether_any_node_could_hold_it() -> None:
+    """As Slurm 22.05, until it is released: then it says so and stays."""
+    for shape in (
+        Shape(mem_per_node=1 << 20),
+        Shape(gpus_per_node=9),
+        Shape(exclude=("node1", "node2", "node3", "node4")),
+        Shape(tmp_disk_mb=10),
+        Shape(sockets_per_node=4),
+    ):
+        b = Bench()
+        assert isinstance(b.submit(shape=shape), Refused)
+        job = b.job(shape=shape, hold=True)
+        b.schedule()
+        assert job.state == JobState.PENDING and job.held is Hold.USER
+        b.write(UpdateJob([str(job.id)], "release", {}), 0)
+        assert b.verdict(job) == "BadConstraints"
+        b.write(CancelJobs([str(job.id)]), 0)
+        assert job.state == JobState.CANCELLED
+
+
+def test_a_node_with_less_temporary_disk_is_not_taken() -> None:
+    b = Bench(CONF.replace("NodeName=node[1-2] ", "NodeName=node[1-2] TmpDisk=100 "))
+    job = b.job(shape=Shape(tmp_disk_mb=100, min_nodes=2))
+    b.schedule()
+    assert {part.node for part in job.alloc} == {"node1", "node2"}
+
+
+def test_names_that_nobody_knows_are_refused_of_held_jobs_too() -> None:
+    b = Bench()
+    for shape in (Shape(features="nosuch"), Shape(nodelist=("nosuch",))):
+        assert isinstance(b.submit(shape=shape, hold=True), Refused)
+
+
 @pytest.mark.parametrize(
     ("shape", "reason"),
     [

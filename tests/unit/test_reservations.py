@@ -203,6 +203,28 @@ def test_a_job_that_can_never_run_in_it() -> None:
     assert b.verdict(job) == "BadConstraints"
 
 
+def test_a_job_that_the_reservation_can_never_hold_is_refused_while_that_lasts() -> None:
+    """As Slurm 22.05: not of a held job, and not before it begins or with a node out of service."""
+    b = bench()
+    make(b, "r", 0, HOUR, nodes="node1")
+    make(b, "later", HOUR, HOUR, nodes="node1")
+    for shape, notes in (
+        (Shape(min_nodes=2, max_nodes=2), []),
+        (Shape(exclude=("node1",)), []),
+        (Shape(nodelist=("node2",)), ["Problem using reservation"]),
+    ):
+        reply = b.submit(reservation="r", shape=shape)
+        assert isinstance(reply, Refused)
+        assert reply.message == "Requested node configuration is not available"
+        assert reply.notes == notes
+        assert isinstance(b.submit(reservation="r", shape=shape, hold=True), Done)
+        assert isinstance(b.submit(reservation="later", shape=shape), Done)
+        assert isinstance(b.submit(reservation="r,later", shape=shape), Done)
+    assert isinstance(b.submit(reservation="r"), Done)
+    b.write(UpdateNode(["node1"], "drain", "x"), 0)
+    assert isinstance(b.submit(reservation="r", shape=Shape(nodelist=("node2",))), Done)
+
+
 def test_maintenance_ahead() -> None:
     b = bench()
     make(b, "m", 600, HOUR, nodes="all", flags="maint,ignore_jobs")

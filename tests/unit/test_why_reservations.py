@@ -173,9 +173,15 @@ def test_a_job_of_a_reservation_that_has_not_begun() -> None:
 
 def test_a_reservation_has_too_few_nodes_for_its_job() -> None:
     w = Waits(
-        lambda: _kept("r", "node1", after=0, hours=4, users="alice"),
+        lambda: _kept("r", "node1", after=2, hours=4, users="alice"),
         *("--reservation=r", "--nodes=2", "--gres=gpu:1"),
+        suggestions=False,
     )
+    # While it lasts such a job is refused.
+    w.world.now += 2 * HOURS
+    w.world.tick()
+    w.word = w.world.settle().get(w.job.id, "")
+    w.why = w.world.why(w.job, 0)
     assert w.kinds == ["never"] and w.word == "BadConstraints" and w.why.never
     assert (w.place.needed, w.place.suited) == (2, 1)
     assert w.counts == {("reservation", False): (3, 3)}
