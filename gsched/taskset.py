@@ -13,7 +13,7 @@ Run = tuple[int, int, int]
 MAX_TASK = 4_000_001
 #: tasks of runs that overlap and have steps: only these are looked at one by one
 _MAX_SINGLE = 1_000_000
-_THROTTLE = re.compile(r"([0-9]{0,9})\]?", re.ASCII)
+_THROTTLE = re.compile(r"([0-9]{0,9})(?:(?=,)|\]?$)", re.ASCII)
 
 
 class TaskSetError(ValueError):
@@ -58,8 +58,11 @@ class TaskSet:
         As lenient as Slurm: brackets around, blanks before it and empty items say nothing. Raises
         TaskSetError; for a throttle that is none too, which Slurm passes over."""
         before, _, after = text.partition("%")
+        throttle = _THROTTLE.match(after)
+        if throttle is not None:
+            # It may stand behind any of the items.
+            before += after[throttle.end() :]
         items = [item for item in before.strip(" []").split(",") if item]
-        throttle = _THROTTLE.fullmatch(after)
         if throttle is None:
             raise TaskSetError(f"invalid array throttle {after!r}")
         return cls.parse(",".join(items)), int(throttle[1] or 0)

@@ -213,8 +213,8 @@ def test_files_named_none_are_no_files() -> None:
 
 def test_the_working_directory_stays_as_it_was_named() -> None:
     """As Slurm 22.05; what lies above a link is not for this process to say."""
-    for given, kept in (("/tmp/", "/tmp/"), ("/a/../b", "/a/../b"), ("./s/..", "/d/./s/..")):
-        assert sbatch("-D", given, "--wrap", "x", cwd="/d").sent.spec.work_dir == kept
+    for named, kept in (("/tmp/", "/tmp/"), ("/a/../b", "/a/../b"), ("./s/..", "/d/./s/..")):
+        assert sbatch("-D", named, "--wrap", "x", cwd="/d").sent.spec.work_dir == kept
 
 
 def test_names_and_values_need_not_be_utf_8() -> None:
