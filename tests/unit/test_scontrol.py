@@ -111,7 +111,6 @@ def cluster(*jobs: Job) -> FakeReader:
 COMPARED = """
 scontrol show job 239
 scontrol -d show job 239
-scontrol -o show job 239
 scontrol -dd show job 239
 scontrol show job 99999999
 scontrol show job abc
@@ -152,6 +151,16 @@ scontrol completing
 def test_show(shared: Path, command: str) -> None:
     case = transcript(shared, "032")[command]
     assert invoke(run, case.argv, cluster(shown_job())) == (case.stdout, case.stderr, case.code)
+
+
+@pytest.mark.shared
+def test_a_job_in_one_line(shared: Path) -> None:
+    # All that Slurm says but the line of submission (tests/issues/test_one_line_taken_apart.py).
+    case = transcript(shared, "032")["scontrol -o show job 239"]
+    submitted = f" SubmitLine={shown_job().spec.submit_line}"
+    assert submitted in case.stdout
+    out = case.stdout.replace(submitted, "")
+    assert invoke(run, case.argv, cluster(shown_job())) == (out, case.stderr, case.code)
 
 
 def lines_of(text: str, title: str) -> str:
