@@ -385,8 +385,9 @@ class Controller:
             out.puts["meta", b"meta"] = self._ledger.meta
             records = encode_records(out.puts)
             # Whoever waits for an answer does not wait for the database as well.
-            promised = bool(out.answers) and self._store.promise(records)
-            if not promised:
+            if out.answers:
+                promised = self._store.promise(records)
+            else:
                 self._store.commit(records)
             self.counts.commits += 1
             if out.orders:

@@ -69,6 +69,8 @@ class Journal:
     def write(self, version: int, changes: Changes) -> bool:
         """Puts a commit on the disk; False: it has no place here, nothing is written. Raises
         OSError: it may be there or not. Cost: one wait for the disk."""
+        if sum(len(value) for value in changes.values() if value is not None) > SIZE:
+            return False
         packed = _encode([(table, key, value) for (table, key), value in changes.items()])
         if _HEAD.size + len(packed) > SIZE:
             return False

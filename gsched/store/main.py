@@ -129,18 +129,20 @@ class Store:
         return self._write(_packed(changes))
 
     def promise(self, changes: Changes) -> bool:
-        """Makes `changes` durable alone: no reader sees them, and `settle` has to come before
-        anything else is asked of this store. False: nothing was done, commit them. One wait for the
-        disk instead of two longer ones."""
+        """As `commit`, but it may leave the rest to `settle`: then (True) the changes are durable,
+        no reader sees them, and `settle` has to come before anything else is asked of this store.
+        One wait for the disk instead of two longer ones. False: it is done, there was too much."""
         packed = _packed(changes)
         try:
-            if not self._journal.write(self.version + 1, packed):
-                return False
+            promised = self._journal.write(self.version + 1, packed)
         except OSError:
             # The database will tell what is wrong with the disk, if anything.
-            return False
-        self._promised = packed
-        return True
+            promised = False
+        if promised:
+            self._promised = packed
+        else:
+            self._write(packed)
+        return promised
 
     def settle(self) -> int:
         """Commits what was promised; returns the new state version. Raises CommitFailed."""

@@ -124,14 +124,16 @@ def test_a_promise_of_another_database_is_none(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_is_too_large_is_not_promised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [(128 << 10) - 60, 1 << 20])
+def test_what_is_too_large_is_committed_at_once(tmp_path: Path, size: int) -> None:
     store = open_store(tmp_path)
     version = store.version
-    assert not store.promise({("job", number_key(1)): b"x" * (1 << 20)})
-    assert store.commit({("job", number_key(1)): b"y"}) == version + 1
+    assert not store.promise({("job", number_key(1)): b"x" * size})
+    assert store.version == version + 1
+    assert store.commit({("job", number_key(2)): b"y"}) == version + 2
     store.close()
     store = open_store(tmp_path)
-    assert dict(store.load("job")) == {number_key(1): b"y"}
+    assert dict(store.load("job")) == {number_key(1): b"x" * size, number_key(2): b"y"}
     store.close()
 
 
