@@ -193,9 +193,16 @@ def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
         for part in asked.components:
             part.core_spec = part.thread_spec = 0
     host_file = one.env.get("SLURM_HOSTFILE", "")
-    if host_file and not options.nodelist and options.distribution in ("", "arbitrary"):
+    if host_file and not options.nodelist:
+        # Whatever -m says, as in Slurm.
         for part in asked.components:
-            part.nodelist = _listed(host_file, one)
+            hosts = _listed(host_file, one).split(",")
+            if len(hosts) < part.ntasks:
+                raise Refusal(
+                    "Too few NodeNames in Slurm Hostfile",
+                    "Failure getting NodeNames from hostfile",
+                )
+            part.nodelist = ",".join(hosts[: part.ntasks or None])
             part.distribution = "arbitrary"
     for part in asked.components:
         if "/" in part.nodelist:

@@ -241,12 +241,13 @@ class _Plan:
             )
         chosen = [node for node in candidates if node.alloc.node in set(hosts)]
         tasks = arbitrary(hosts, [node.alloc.node for node in chosen])
-        for free in (False, True):
-            for node, mine in zip(chosen, tasks, strict=True):
-                if len(mine) > self._room(node, free=free):
-                    if free:
-                        raise Busy
-                    raise self._too_many(True)
+        for node, mine in zip(chosen, tasks, strict=True):
+            # The list has the last word: tasks of a node may be more than its CPUs, as in Slurm.
+            most = self._room(node, free=False)
+            if not most:
+                raise self._too_many(True)
+            if min(len(mine), most) > self._room(node, free=True):
+                raise Busy
         return chosen, tasks
 
     def _distributed(

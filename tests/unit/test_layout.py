@@ -121,6 +121,16 @@ UNEVEN = [
         },
         "211",
     ),
+    # More tasks than the second node has CPUs, as Slurm 22.05 started them.
+    (
+        {
+            "min_nodes": 2,
+            "ntasks": 4,
+            "distribution": "arbitrary",
+            "nodelist": ["node2", "node2", "node2", "node1"],
+        },
+        "2221",
+    ),
 ]
 
 

@@ -279,6 +279,29 @@ def test_a_step() -> None:
     assert done.cluster.submitted == []
 
 
+def test_the_hosts_of_a_file(tmp_path: Path) -> None:
+    """SLURM_HOSTFILE: the first so many names, whatever -m says (as Slurm 22.05); what there is too
+    little of is refused in its words."""
+    (tmp_path / "hosts").write_text("node2\nnode1\nnode2\nnode1\n")
+    env = {"SLURM_HOSTFILE": "hosts"}
+    for more in ([], ["-m", "block"], ["--distribution=arbitrary"]):
+        spec = step("-n4", *more, "hostname", env=env, cwd=tmp_path).created.spec
+        assert (list(spec.nodelist), spec.distribution) == (
+            ["node2", "node1", "node2", "node1"],
+            "arbitrary",
+        )
+    spec = step("-n2", "hostname", env=env, cwd=tmp_path).created.spec
+    assert list(spec.nodelist) == ["node2", "node1"]
+    done = step("-n5", "hostname", env=env, cwd=tmp_path)
+    assert done.code == 1
+    assert set(done.err.splitlines()) == {
+        "srun: error: Too few NodeNames in Slurm Hostfile",
+        "srun: error: Failure getting NodeNames from hostfile",
+    }
+    spec = step("-w", "node1", "hostname", env=env, cwd=tmp_path).created.spec
+    assert (list(spec.nodelist), spec.distribution) == (["node1"], "")
+
+
 def test_nothing_but_the_id_of_the_job() -> None:
     spec = step("hostname").created.spec
     assert (spec.ntasks, spec.min_nodes, spec.max_nodes, spec.cpus_per_task) == (0, 0, 0, 0)
