@@ -15,6 +15,7 @@ MESSAGES: dict[str, str] = {
     "ESLURM_BATCH_NOT_SUBSET": ("Job --batch option is invalid or not a subset of --constraints"),
     "ESLURM_BATCH_ONLY": "Only batch jobs are accepted or processed",
     "ESLURM_CAN_NOT_START_IMMEDIATELY": "Immediate execution impossible, insufficient priority",
+    "ESLURM_CIRCULAR_DEPENDENCY": "Circular job dependency",
     "ESLURM_DEPENDENCY": "Job dependency problem",
     "ESLURM_DISABLED": "Requested operation is presently disabled",
     "ESLURM_DUPLICATE_JOB_ID": "Duplicate job id",

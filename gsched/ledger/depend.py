@@ -20,7 +20,11 @@ Key = TypeVar("Key")
 
 
 class DependencyProblem(ValueError):
-    """A list that names jobs which do not exist, or would wait for itself."""
+    """A list that names jobs which do not exist, or the job itself."""
+
+
+class CircularDependency(DependencyProblem):
+    """A list that names a job which waits for this one."""
 
 
 def resolve(led: Ledger, text: str, job_id: int) -> list[Dep]:
@@ -34,8 +38,10 @@ def resolve(led: Ledger, text: str, job_id: int) -> list[Dep]:
             continue
         if dep.job_id not in led.jobs and dep.job_id not in led.array_members:
             raise DependencyProblem(f"job {dep.job_id} does not exist")
-        if dep.job_id == job_id or _leads_to(led, dep.job_id, job_id, set()):
+        if dep.job_id == job_id:
             raise DependencyProblem(f"job {job_id} would wait for itself")
+        if _leads_to(led, dep.job_id, job_id, set()):
+            raise CircularDependency(f"job {job_id} would wait for itself")
         dep.array = dep.job_id in led.array_members
     return deps
 

@@ -508,6 +508,8 @@ def _dependency(edit: Edit, value: str) -> None:
     edit.pending_only()
     try:
         edit.job.deps = depend.resolve(edit.led, value, edit.job.id)
+    except depend.CircularDependency:
+        raise BadValue(message("ESLURM_CIRCULAR_DEPENDENCY")) from None
     except depend.DependencyProblem:
         raise BadValue(message("ESLURM_DEPENDENCY")) from None
     edit.job.spec.dependency = value

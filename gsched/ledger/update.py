@@ -69,7 +69,7 @@ def update_jobs(
         whole = len(records) > 1
         if whole and write.verb.startswith("requeue"):
             # Of an array those tasks that have begun; if none has, Slurm's answer for one.
-            begun = [found for found in records if found.job.state != JobState.PENDING]
+            begun = [found for found in records if _begun(found.job)]
             records = begun or records[:1]
         for found in records:
             if whole and found.job.finished and not write.verb.startswith("requeue"):
@@ -79,8 +79,15 @@ def update_jobs(
                     verb(led, call, job, write.fields, now, out)
                     count += 1
                 except BadValue as bad:
-                    errors.append((text, str(bad)))
+                    # Of many tasks it is said once.
+                    if (text, str(bad)) not in errors[-1:]:
+                        errors.append((text, str(bad)))
     return Done(call.request_id, 0, value=count, errors=errors)
+
+
+def _begun(job: Job) -> bool:
+    """Whether it runs or has run: a task that was cancelled before does not come back."""
+    return job.state != JobState.PENDING and bool(job.start_time or not job.finished)
 
 
 def _update(

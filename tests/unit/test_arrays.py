@@ -350,8 +350,30 @@ def test_nobody_waits_for_himself() -> None:
     b = Bench()
     b.job(hold=True)
     b.job(dependency="afterok:1")
+    # The words are those of Slurm 22.05.
     reply = b.write(UpdateJob(["1"], "update", {"dependency": "afterok:2"}))
+    assert reply.errors == [("1", "Circular job dependency")]  # type: ignore[union-attr]
+    reply = b.write(UpdateJob(["1"], "update", {"dependency": "afterok:1"}))
     assert reply.errors == [("1", "Job dependency problem")]  # type: ignore[union-attr]
+
+
+def test_what_all_tasks_refuse_is_said_once() -> None:
+    b = Bench()
+    b.job(array="0-3", hold=True)
+    b.write(UpdateJob(["1_1"], "update", {"timelimit": "7"}))
+    b.write(UpdateJob(["1_2"], "update", {"timelimit": "7"}))
+    reply = b.write(UpdateJob(["1"], "suspend"), 0)
+    assert reply.errors == [("1", "Job is pending execution")]  # type: ignore[union-attr]
+
+
+def test_a_task_that_was_cancelled_before_it_ran_is_not_queued_again() -> None:
+    """In Slurm nothing is left of it."""
+    b = Bench()
+    b.job(array="0-1", hold=True)
+    b.write(CancelJobs(["1_1"]))
+    b.write(UpdateJob(["1"], "requeue"))
+    states = {j.array_task_id: j.state for j in b.led.jobs.values() if j.array_task_id >= 0}
+    assert states[1] == JobState.CANCELLED
 
 
 def test_a_cancelled_job_fulfils_after_and_afterany() -> None:
