@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from gsched_cli import getopt_long
+from gsched_cli import getopt_long, scontrol_absent
 from gsched_cli.common import Reader, Streams, command_main, version_line
 from gsched_cli.getopt_long import Arg
 from gsched_cli.scontrol_help import HELP
@@ -56,6 +56,7 @@ _KEYWORDS: dict[str, tuple[int, str, int, int]] = {
     "listpids": (5, "listpids", 0, 2),
     "notify": (1, "notify", 2, -1),
     "oneliner": (1, "oneliner", 0, 0),
+    "pidinfo": (2, "pidinfo", 0, -1),
     "ping": (3, "ping", 0, 0),
     "quiet": (4, "quiet", 0, 0),
     "quit": (4, "exit", 0, 0),
@@ -75,26 +76,6 @@ _KEYWORDS: dict[str, tuple[int, str, int, int]] = {
     "wait_job": (2, "wait_job", 1, 1),
     "write": (5, "write", 1, 3),
 }
-#: keywords of Slurm's without effect or not available yet
-_MISSING = frozenset(
-    {
-        "abort",
-        "cancel_reboot",
-        "cluster",
-        "errnumstr",
-        "fsdampeningfactor",
-        "listjobs",
-        "liststeps",
-        "pidinfo",
-        "power",
-        "reboot",
-        "schedloglevel",
-        "setdebug",
-        "setdebugflags",
-        "takeover",
-        "token",
-    }
-)
 #: seconds between two looks of wait_job
 _POLL = 1.0
 
@@ -196,22 +177,22 @@ def _interactive(session: _Session) -> int:
     return code
 
 
-def _keyword(word: str) -> tuple[str, int, int]:
+def _keyword(word: str, rest: Sequence[str]) -> tuple[str, int, int]:
     low = word.lower()
     if low in _KEYWORDS:
         return _KEYWORDS[low][1:]
     for name, (least, keyword, fewest, most) in _KEYWORDS.items():
         if len(low) >= least and name.startswith(low):
             return keyword, fewest, most
-    if low in _MISSING:
-        raise Stop(1, f"{NAME}: error: {word} is not available\n")
+    if low in scontrol_absent.KEYWORDS:
+        raise scontrol_absent.refuse(low, rest)
     raise Stop(1, f"invalid keyword: {word}\n")
 
 
 def _words(session: _Session, words: Sequence[str]) -> int:
     """One command."""
-    keyword, fewest, most = _keyword(words[0])
     rest = list(words[1:])
+    keyword, fewest, most = _keyword(words[0], rest)
     plain = keyword in ("create", "delete", "update", "version")
     place = f"{words[0]} keyword" if plain else f"keyword:{words[0]}"
     if len(rest) < fewest:
@@ -246,6 +227,10 @@ def _carry_out(session: _Session, keyword: str, rest: list[str]) -> int:
         return _completing(session)
     elif keyword == "getaddrs":
         return _addresses(session, rest[0])
+    elif keyword == "pidinfo":
+        from gsched_cli.scontrol_pids import pid_info
+
+        return pid_info(rest, session.env, reader, streams)
     elif keyword == "listpids":
         from gsched_cli.scontrol_pids import list_pids
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gsched.model.step import step_name, step_number
+from gsched.wire.messages import JobQuery
 from gsched_cli.common import Reader, Streams, error
-from gsched_cli.stop import Stop
+from gsched_cli.stop import Stop, asking
 
 if TYPE_CHECKING:
     from gsched.config import Config
@@ -88,3 +90,46 @@ def _asked(node: str, config: Config, streams: Streams) -> Pids | None:
         error(streams, NAME, f"Domain socket directory {place}: No such file or directory")
         return None
     return answer if isinstance(answer, Pids) else None
+
+
+def pid_info(rest: Sequence[str], env: Mapping[str, str], reader: Reader, streams: Streams) -> int:
+    """`scontrol pidinfo PID`: the job that a process of this host belongs to, and when it ends."""
+    if not rest:
+        raise Stop(1, "missing argument for keyword:pidinfo\n")
+    streams.files.own()
+    job_id = 0
+    if rest[0].isascii() and rest[0].isdecimal() and len(rest[0]) < 11:
+        config = reader.config()
+        found = _asked(_own_node(config, env), config, streams)
+        steps = found.steps if found is not None else []
+        jobs = {pid: one.job_id for one in steps for pid, *_ in one.pids}
+        job_id = next((jobs[pid] for pid in _ancestry(int(rest[0])) if pid in jobs), 0)
+    if not job_id:
+        raise Stop(1, "Failed to locate job for requested pid\n")
+    rows = asking(lambda: reader.jobs(JobQuery(ids=[job_id])), "slurm_get_end_time error:")
+    job = next((one for one in rows.jobs if one.id == job_id), None)
+    if job is None:
+        raise Stop(1, "slurm_get_end_time error: Invalid job id specified\n")
+    if not job.time_limit:
+        streams.stdout.write(f"Slurm JobId={job_id} has no time limit\n")
+        return 0
+    end = job.start_time + job.time_limit
+    streams.stdout.write(
+        f"Slurm JobId={job_id} ends at {time.ctime(end)}\n"
+        f"Job remaining time is {max(0, end - int(reader.now()))} seconds\n"
+    )
+    return 0
+
+
+def _ancestry(pid: int) -> Iterator[int]:
+    """A process and those above it, up to the first of all."""
+    seen: set[int] = set()
+    while pid > 0 and pid not in seen:
+        seen.add(pid)
+        yield pid
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                # The name, between the last pair of brackets, may hold anything.
+                pid = int(file.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return
