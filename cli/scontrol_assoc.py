@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gsched import tres
-from gsched.model import Job, JobState
-from gsched.model.policy import SHARES_PARENT, Assoc, Qos, Tres, Used
+from gsched.model import Job, JobState, Verdict
+from gsched.model.policy import SHARES_PARENT, Assoc, Qos, Tres
 from gsched.policy import Book
+from gsched.policy.fairshare import Standing
 from gsched.taskset import TaskSet
 from gsched.wire.messages import JobQuery
-from gsched.wire.policy import PolicyQuery
 from gsched_cli import sacctmgr_fields, sacctmgr_list
+from gsched_cli.fields_job import accrue_time
+from gsched_cli.jobview import JobView
 from gsched_cli.process import uid_of
 from gsched_cli.sacctmgr_fields import AssocRow
 from gsched_cli.sacctmgr_table import Look
+from gsched_cli.standing import measured
 from gsched_cli.stop import Stop, asking, cluster_config
 
 if TYPE_CHECKING:
@@ -32,15 +35,18 @@ class _Sum:
     def __init__(self) -> None:
         self.running = 0
         self.submitted = 0
+        #: waiting jobs that grow older
+        self.accruing = 0
         self.tres: dict[str, int] = {}
         #: TRES-seconds that running jobs may still use
         self.left: dict[str, float] = {}
 
-    def add(self, job: Job, counts: Tres, left: int) -> None:
+    def add(self, job: Job, counts: Tres, left: int, *, accrues: bool) -> None:
         runs = job.state in _FINAL
         tasks = len(TaskSet.parse(job.array_pending)) if job.array_pending else 1
         self.submitted += tasks
         if not runs:
+            self.accruing += tasks if accrues else 0
             return
         self.running += 1
         for name, count in counts.items():
@@ -51,13 +57,16 @@ class _Sum:
 class _Sums:
     """All of them. Cost: the depth of the tree for each job that has not ended."""
 
-    def __init__(self, book: Book, jobs: Iterable[Job], now: float) -> None:
+    def __init__(
+        self, book: Book, jobs: Iterable[Job], verdicts: Mapping[int, Verdict], now: float
+    ) -> None:
         self._of: dict[tuple[str, object], _Sum] = {}
         for job in jobs:
             if job.finished:
                 continue
             counts = tres.allocated(job) if job.state in _FINAL else {}
             left = max(0, job.end_time - int(now)) if job.time_limit else 0
+            accrues = accrue_time(JobView(job, verdicts.get(job.id), now)) > 0
             places: list[tuple[str, object]] = [
                 ("qos", job.spec.qos),
                 ("qos user", (job.spec.qos, job.user)),
@@ -67,7 +76,7 @@ class _Sums:
             if own is not None:
                 places += [("assoc", one.id) for one in book.chain(own)]
             for place in places:
-                self._of.setdefault(place, _Sum()).add(job, counts, left)
+                self._of.setdefault(place, _Sum()).add(job, counts, left, accrues=accrues)
 
     def of(self, kind: str, what: object) -> _Sum:
         return self._of.get((kind, what)) or _Sum()
@@ -119,11 +128,11 @@ def _asked(words: Sequence[str]) -> _Asked:
 class _Writer:
     def __init__(self, reader: Reader, streams: Streams, one_line: bool) -> None:
         config = cluster_config(reader, NAME)
-        rows = asking(lambda: reader.policy(PolicyQuery(used=True)), f"{NAME}: error:")
-        jobs = asking(lambda: reader.jobs(JobQuery()), f"{NAME}: error:").jobs
-        self.book = Book(rows.records)
-        self.used: Mapping[str, Used] = rows.used
-        self.sums = _Sums(self.book, jobs, reader.now())
+        self.now = reader.now()
+        found = measured(reader, config, f"{NAME}: error:")
+        jobs = asking(lambda: reader.jobs(JobQuery()), f"{NAME}: error:")
+        self.book, self.meter, self.standing = found.book, found.meter, found.standing
+        self.sums = _Sums(self.book, jobs.jobs, jobs.verdicts, self.now)
         self.known = tres.tracked(config)
         self.cluster = config.cluster_name
         self.state = sacctmgr_list.State(self.book, config, Look())
@@ -131,7 +140,7 @@ class _Writer:
         self._one_line = one_line
 
     def head(self, text: str) -> None:
-        self._out.write(f"{text}\n" if self._one_line else f"{text}\n\n")
+        self._out.write(f"{text}\n" if self._one_line else f"\n{text}\n\n")
 
     def record(self, lines: Sequence[str], indent: str = "    ") -> None:
         if self._one_line:
@@ -139,9 +148,12 @@ class _Writer:
         else:
             self._out.write(("\n" + indent).join(lines) + "\n")
 
-    def end(self) -> None:
-        if not self._one_line:
-            self._out.write("\n")
+    def section(self, name: str, what: str, records: Iterable[Sequence[str]]) -> None:
+        """Records below their heading; one sentence where there are none."""
+        found = list(records)
+        self.head(f"{name} Records" if found else f"No {what} currently cached in Slurm.")
+        for lines in found:
+            self.record(lines)
 
     def grp(self, limits: Tres, use: Callable[[str], float]) -> str:
         """ "cpu=20(1),mem=N(2000)": each TRES that the cluster counts."""
@@ -151,40 +163,40 @@ class _Writer:
     def plain(self, limits: Tres) -> str:
         return tres.text(limits, self.known, convert=False)
 
-    def used_of(self, key: bytes) -> Used:
-        return self.used.get(key.hex()) or Used()
-
     # ---- records --------------------------------------------------------------------------------
 
     def users(self, asked: _Asked) -> None:
-        self.head("User Records")
+        self.section("User", "users", self._users(asked))
+
+    def _users(self, asked: _Asked) -> Iterator[list[str]]:
         for name, user in sorted(self.book.users.items()):
             if asked.users is not None and name.lower() not in asked.users:
                 continue
             uid = uid_of(name)
-            self.record(
-                [
-                    f"UserName={name}({-1 if uid is None else uid}) "
-                    f"DefAccount={user.default_account} DefWckey={user.default_wckey} "
-                    f"AdminLevel={user.admin_level}"
-                ]
-            )
-        self.end()
+            yield [
+                f"UserName={name}({-1 if uid is None else uid}) "
+                f"DefAccount={user.default_account} DefWckey={user.default_wckey} "
+                f"AdminLevel={user.admin_level}"
+            ]
 
     def associations(self, asked: _Asked) -> None:
-        self.head("Association Records")
+        self.section("Association", "associations", self._assocs(asked))
+
+    def _assocs(self, asked: _Asked) -> Iterator[list[str]]:
         for assoc, _ in sacctmgr_list.ordered(self.book):
             if asked.accounts is not None and assoc.account not in asked.accounts:
                 continue
             if assoc.user and asked.users is not None and assoc.user.lower() not in asked.users:
                 continue
-            self.record(self._assoc(assoc))
-        self.end()
+            yield self._assoc(assoc)
 
     def _assoc(self, assoc: Assoc) -> list[str]:
         book, whole = self.book, self.book.effective(assoc)
         sums = self.sums.of("assoc", assoc.id)
-        used = self.used_of(b"assoc/" + assoc.id.to_bytes(8, "big"))
+        used = self.meter.used(assoc.id, self.now)
+        standing = self.standing.get(assoc.id) or Standing(assoc, 0, 0)
+        # As sshare: of accounts only the classic factor is known.
+        factor = standing.factor
         row = AssocRow(assoc, whole, book, self.cluster, self.known)
         siblings = self._siblings(assoc)
         level = sum(one.shares for one in siblings if one.shares != SHARES_PARENT)
@@ -200,12 +212,13 @@ class _Writer:
         return [
             f"ClusterName={self.cluster} Account={assoc.account} UserName={user} "
             f"Partition={assoc.partition} Priority={whole.priority or 0} ID={assoc.id}",
-            f"SharesRaw/Norm/Level={share}/{max(0.0, norm):.2f}/{level}",
-            f"UsageRaw={used.tres.get('billing', 0.0):.2f}",
+            f"SharesRaw/Norm/Level/Factor={share}/{max(0.0, norm):.2f}/{level}/{factor:.2f}",
+            f"UsageRaw/Norm/Efctv={standing.raw_usage:.2f}/{standing.norm_usage:.2f}/"
+            f"{standing.effective:.2f}",
             f"ParentAccount={parent} Lineage={sacctmgr_fields.lineage(row)} "
             f"DefAssoc={'Yes' if default else 'No'}",
             f"GrpJobs={_n(whole.grp_jobs)}({sums.running}) "
-            f"GrpJobsAccrue={_n(whole.grp_jobs_accrue)}",
+            f"GrpJobsAccrue={_n(whole.grp_jobs_accrue)}({sums.accruing})",
             f"GrpSubmitJobs={_n(whole.grp_submit_jobs)}({sums.submitted}) "
             f"GrpWall={_n(whole.grp_wall)}({used.wall / 60:.2f})",
             f"GrpTRES={self.grp(whole.grp_tres, lambda name: sums.tres.get(name, 0))}",
@@ -229,20 +242,18 @@ class _Writer:
         return self.book.below(above.account)
 
     def qos(self, asked: _Asked) -> None:
-        self.head("QOS Records")
-        for one in sorted(self.book.qos.values(), key=lambda qos: qos.id):
-            if asked.qos is None or one.name in asked.qos:
-                self.record(self._qos(one))
-        self.end()
+        known = sorted(self.book.qos.values(), key=lambda qos: qos.id)
+        shown = [one for one in known if asked.qos is None or one.name in asked.qos]
+        self.section("QOS", "QOS", map(self._qos, shown))
 
     def _qos(self, one: Qos) -> list[str]:
         sums = self.sums.of("qos", one.name)
-        used = self.used_of(b"qos/" + one.name.encode())
+        used = self.meter.used(one.name, self.now)
         lines = [
             f"QOS={one.name}({one.id})",
             f"UsageRaw={used.tres.get('billing', 0.0):.6f}",
             f"GrpJobs={_n(one.grp_jobs)}({sums.running}) "
-            f"GrpJobsAccrue={_n(one.grp_jobs_accrue)} "
+            f"GrpJobsAccrue={_n(one.grp_jobs_accrue)}({sums.accruing}) "
             f"GrpSubmitJobs={_n(one.grp_submit_jobs)}({sums.submitted}) "
             f"GrpWall={_n(one.grp_wall)}({used.wall / 60:.2f})",
             f"GrpTRES={self.grp(one.grp_tres, lambda name: sums.tres.get(name, 0))}",
@@ -255,7 +266,7 @@ class _Writer:
             f"MaxTRESMinsPJ={self.plain(one.max_tres_mins_per_job)}",
             f"MinPrioThresh={_text(one.min_prio_thresh)}",
             f"MinTRESPJ={self.plain(one.min_tres_per_job)}",
-            f"PreemptMode={one.preempt_mode.upper()}",
+            f"PreemptMode={_mode(one)}",
             f"Priority={one.priority}",
             "Account Limits",
         ]
@@ -274,11 +285,17 @@ class _Writer:
             counts = self.grp(limits, lambda each, sums=sums: sums.tres.get(each, 0))  # type: ignore[misc]
             lines += [
                 f"  {name}",
-                f"    MaxJobs{end}={_n(jobs)}({sums.running}) MaxJobsAccrue{end}={_n(accrue)} "
+                f"    MaxJobs{end}={_n(jobs)}({sums.running}) "
+                f"MaxJobsAccrue{end}={_n(accrue)}({sums.accruing}) "
                 f"MaxSubmitJobs{end}={_n(submit)}({sums.submitted})",
                 f"    MaxTRES{end}={counts}",
             ]
         return lines
+
+
+def _mode(one: Qos) -> str:
+    """The cluster's own is none of the QOS's."""
+    return "OFF" if one.preempt_mode == "cluster" else one.preempt_mode.upper()
 
 
 def _n(limit: int | None) -> str:
@@ -299,7 +316,7 @@ def show_assoc_mgr(
     """The records that are asked for; all where none are. The exit code."""
     asked = _asked(words)
     writer = _Writer(reader, streams, one_line)
-    writer.head("Current Association Manager state")
+    streams.stdout.write("Current Association Manager state\n")
     if "users" in asked.flags:
         writer.users(asked)
     if "assoc" in asked.flags:

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gsched import tres
 from gsched.model.policy import ROOT, SHARES_PARENT
-from gsched.model.states import JobState
-from gsched.policy import Book, fairshare
+from gsched.policy import Book
 from gsched.policy.fairshare import Standing
 from gsched.policy.multifactor import MULTIFACTOR
-from gsched.policy.usage import Meter, rules_of, stretch_of
-from gsched.wire.messages import StepQuery
-from gsched.wire.policy import PolicyQuery
+from gsched.policy.usage import stretch_of
 from gsched_cli import getopt_long
 from gsched_cli.columns import BadField, Column, delimited, parse_format, table
 from gsched_cli.common import Reader, Streams, command_main, error, version_line
 from gsched_cli.getopt_long import Arg
 from gsched_cli.sshare_help import FIELDS, HELP, USAGE
+from gsched_cli.standing import measured
 from gsched_cli.stop import Stop, asking, own_cluster
 
 if TYPE_CHECKING:
@@ -206,19 +204,7 @@ def _is_tree(config: Config) -> bool:
 
 
 def _shares(wanted: Wanted, config: Config, reader: Reader) -> list[Share]:
-    rows = asking(lambda: reader.policy(PolicyQuery(used=True)), ASKING)
-    jobs = asking(lambda: reader.steps(StepQuery()), ASKING).jobs
-    book, now = Book(rows.records), reader.now()
-    for key, used in rows.used.items():
-        kind, _, rest = bytes.fromhex(key).partition(b"/")
-        book.used[rest.decode() if kind == b"qos" else int.from_bytes(rest, "big")] = used
-    meter = Meter(book, rules_of(config))
-    running = [job for job in jobs if job.state is JobState.RUNNING]
-    for job in running:
-        stretch = stretch_of(job)
-        if stretch is not None:
-            meter.begin(job.id, stretch)
-    standing = fairshare.standings(config, book, meter.billed(now))
+    book, meter, running, now, standing = measured(reader, config, ASKING)
     known = tres.tracked(config)
     to_come = _to_come(book, running, now)
     users = _users(wanted, book, reader)
