@@ -126,6 +126,8 @@ class Conversation:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        #: of it, not looked at yet
+        self._read = bytearray()
         sock.settimeout(PATIENCE_S)
 
     def request(self) -> CommandLine:
@@ -159,18 +161,21 @@ class Conversation:
         return data
 
     def _receive(self) -> tuple[bytes, bytes]:
-        head = self._exactly(5)
-        (length,) = _LENGTH.unpack_from(head)
+        self._fill(5)
+        (length,) = _LENGTH.unpack_from(self._read)
         if not 1 <= length <= MAX_FRAME:
             raise BadMessage(f"message of {length} bytes")
-        return head[4:5], self._exactly(length - 1)
+        size = 4 + length
+        self._fill(size)
+        letter, data = bytes(self._read[4:5]), bytes(self._read[5:size])
+        del self._read[:size]
+        return letter, data
 
-    def _exactly(self, size: int) -> bytes:
-        parts, left = [], size
-        while left:
-            data = self._sock.recv(min(left, 1 << 20))
+    def _fill(self, size: int) -> None:
+        """Until so much is there that was not looked at yet."""
+        while len(self._read) < size:
+            # All of a usual request comes in one piece.
+            data = self._sock.recv(min(max(size - len(self._read), 64 << 10), 1 << 20))
             if not data:
                 raise ConnectionResetError("the client has gone")
-            parts.append(data)
-            left -= len(data)
-        return b"".join(parts)
+            self._read += data
