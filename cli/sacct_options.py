@@ -231,6 +231,8 @@ def _apply(wanted: Wanted, key: str, text: str, streams: Streams) -> None:
         query.assocs += [int(x) if x.isdecimal() and len(x) < 10 else -1 for x in _words(text)]
     elif key == "N":
         query.nodes += _nodes(text)
+    elif key == "F":
+        _no_flags(text)
     elif key == "f":
         raise Stop(1, f"{text} is not a valid file\n")
     elif key in ("i", "I"):
@@ -477,3 +479,15 @@ def _point(text: str, now: int) -> int:
         return max(parse_time_point(text.strip(), now, past=True), 0)
     except UnitError as problem:
         raise Stop(1, f"{problem}\n") from None
+
+
+#: flags of jobs as Slurm names them
+_JOB_FLAGS = frozenset({"none", "schedsubmit", "schedmain", "schedbackfill", "startreceived"})
+
+
+def _no_flags(text: str) -> None:
+    """Which part of the scheduler has started a job is not kept: jobs cannot be chosen by it."""
+    for one in filter(None, text.split(",")):
+        if one.lower() not in _JOB_FLAGS:
+            raise Stop(1, f"sacct: error: str_2_job_flags: Invalid job flag {one}\n")
+    raise Stop(1, "sacct: error: flags of jobs are not kept here: -F cannot choose by them\n")

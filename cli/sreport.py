@@ -135,6 +135,8 @@ def _unit(settings: Settings, text: str, streams: Streams) -> None:
 def _command(settings: Settings, words: list[str], streams: Streams, reader: Reader) -> int:
     first = words[0].lower()
     if first in ("exit", "quit"):
+        if len(words) > 1:
+            raise Stop(1, f"too many arguments for keyword:{first}\n")
         raise Stop(0)
     simple = _simple(settings, first, words, streams)
     if simple is not None:
@@ -194,6 +196,9 @@ def _interactive(settings: Settings, streams: Streams, reader: Reader) -> int:
         if not line:
             streams.stdout.write("\n")
             return code
+        if not streams.stdin.isatty():
+            # As if somebody had written it there.
+            streams.stdout.write(line if line.endswith("\n") else f"{line}\n")
         try:
             words = shlex.split(line)
         except ValueError as problem:

@@ -131,6 +131,7 @@ def account_by_user(
     known = ("accounts", "users", "tree")
     wanted = conditions(words, known, int(reader.now()), streams.stderr)
     accounts = wanted.only.pop("accounts", [])
+    of_users = bool(wanted.only.get("users"))
     found = ask(NAME, "usage", wanted, settings, streams, reader)
     rows = _usage(found)
     nodes = _tree(rows, reader)
@@ -138,6 +139,9 @@ def account_by_user(
     roots = [name for name in accounts if name in nodes] if accounts else ["root"]
     names = _names(settings, rows)
     lines = [line for root in roots for line in _account_lines(nodes, root, names, found.totals, 0)]
+    if of_users:
+        # Who asks for users is told of nobody else: no sums.
+        lines = [line for line in lines if line.user]
     title = f"Cluster/Account/User Utilization {spans(wanted, seconds=True)}"
     order = "Cluster,Account,Login,Proper Name"
     return _usage_report(settings, wanted, title, order, lines, streams, reader, tree=tree)

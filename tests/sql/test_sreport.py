@@ -149,3 +149,26 @@ def test_as_slurm_answers(reader: SqlReader) -> None:
                 f"$ sreport {command}\n--- Slurm ({code})\n{printed}--- here ({rc})\n{err}{out}"
             )
     assert not wrong, "\n\n".join(wrong)
+
+
+def test_who_asks_for_users_is_told_no_sums(reader: SqlReader) -> None:
+    """A 22.05 with users= lists the users' own lines alone."""
+    times = ("start=2026-11-30T08:00:00", "end=2026-11-30T09:00:00")
+    report = ("-nP", "cluster", "AccountUtilizationByUser", *times)
+    all_, _, _ = sreport(reader, *report)
+    alone, err, code = sreport(reader, *report, "users=root")
+    assert (err, code) == ("", 0)
+    lines = alone.splitlines()
+    assert lines and all(line.split("|")[2] == "root" for line in lines)
+    assert lines == [line for line in all_.splitlines() if line.split("|")[2] == "root"]
+
+
+def test_lines_of_a_file_are_seen(reader: SqlReader) -> None:
+    """As a 22.05 whose commands came through a pipe."""
+    out, err = io.StringIO(), io.StringIO()
+    streams = Streams(io.StringIO("time percent\nfoo\nexit\n"), out, err)
+    assert run([], {}, "", streams, reader) == 1
+    assert out.getvalue() == "sreport: time percent\nsreport: foo\nsreport: exit\n"
+    assert err.getvalue() == "invalid keyword: foo\n"
+    said = "too many arguments for keyword:quit\n"
+    assert sreport(reader, "quit", "foo") == ("", said, 1)

@@ -637,3 +637,15 @@ def test_whole_hetjob() -> None:
     assert ids("-j", "8", "--whole-hetjob") == ids("-j", "7+1", "--whole-hetjob=yes")
     assert ids("-j", "8", "--whole-hetjob") == ids("-j", "7") == ["7+0", "7+1"]
     assert ids("-j", "7", "--whole-hetjob=no") == ["7+0"]
+
+
+def test_flags_are_not_taken_for_all() -> None:
+    """A 22.05 refuses a flag that there is not; those that there are would not be found here."""
+    from views_support import invoke, mixed_queue
+
+    from gsched_cli import sacct
+
+    said = "sacct: error: str_2_job_flags: Invalid job flag x\n"
+    assert invoke(sacct.run, ["-F", "x"], mixed_queue(), {}, "") == ("", said, 1)
+    out, err, code = invoke(sacct.run, ["-F", "SchedMain"], mixed_queue(), {}, "")
+    assert (out, code) == ("", 1) and err.startswith("sacct: error: flags of jobs are not kept")
