@@ -116,9 +116,7 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement] = ()) -> tuple[lis
             wanted = license_claims.propose if short else propose
             plan = wanted(led, job, partition, allowed, now)
             if plan is None and stands is not None and not pools and not short:
-                order = enumerate(reclaim.victims(led, stands, job, now), 1)
-                back = (Candidate(place, 0, one.job_id, one) for place, one in order)
-                plan = propose(led, job, partition, back, now, ordered=True)
+                plan = take_back(led, stands, job, partition, now)
                 times.add(reclaim.soonest(led, stands, job, now) if plan is None else 0)
             if plan is not None:
                 # What the first ones are promised is kept from the next pass on.
@@ -307,6 +305,23 @@ def propose(
         licenses=licenses,
     )
     return Preemption(job.id, claim, victims, pool)
+
+
+def take_back(led: Ledger, stands: Quota, job: Job, partition: str, now: int) -> Preemption | None:
+    """What the account of a waiting job has back for it. Where it is not enough that borrowed work
+    stands still, as PreemptMode has it, it ends: its memory is in the way, or it stands already.
+    Cost: propose, twice where that may differ."""
+    tried: list[Victim] = []
+    for ends in (False, True):
+        found = reclaim.victims(led, stands, job, now, ends=ends)
+        if not found or found == tried:
+            continue
+        tried = found
+        back = (Candidate(place, 0, one.job_id, one) for place, one in enumerate(found, 1))
+        plan = propose(led, job, partition, back, now, ordered=True)
+        if plan is not None:
+            return plan
+    return None
 
 
 def _in_vain(

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 KIND = QUOTA
 
 
-def victims(led: Ledger, stands: Quota, job: Job, now: int) -> list[Victim]:
+def victims(led: Ledger, stands: Quota, job: Job, now: int, *, ends: bool = False) -> list[Victim]:
     """The running jobs that make way for a waiting job's claim, in the order in which they are
-    taken; none where it has no claim. Cost: running jobs."""
+    taken; none where it has no claim. `ends`: see victim. Cost: running jobs."""
     wants = tres.requested(job.spec)
     claimant = stands.claim(job.spec.account, wants)
     found = (
-        (victim(led, job, one, now) for one in stands.order(claimant, wants, now))
+        (victim(led, job, one, now, ends=ends) for one in stands.order(claimant, wants, now))
         if claimant
         else ()
     )
@@ -49,15 +49,15 @@ def exempt(others: Iterable[Job], led: Ledger, now: int) -> int:
     return min((time for time in times if time > now), default=0)
 
 
-def victim(led: Ledger, job: Job, job_id: int, now: int, *, whole: bool = False) -> Victim | None:
-    """How a running job makes way; None: it is left alone. `whole`: what it is on must be as if
+def victim(led: Ledger, job: Job, job_id: int, now: int, *, ends: bool = False) -> Victim | None:
+    """How a running job makes way; None: it is left alone. `ends`: what it is on must be as if
     nobody had been there. Then it ends, also one that stands still or is suspended: its memory, and
     what it has on the GPU, would stay; and those that stand still beneath it may end, too."""
     rules, other = led.rules(), led.jobs.get(job_id)
     if other is None:
         # It has not started yet.
         return None
-    stopped = other.state == JobState.SUSPENDED and whole
+    stopped = other.state == JobState.SUSPENDED and ends
     if not (other.state == JobState.RUNNING or stopped) or other.het_job_id:
         return None
     if other.way is not None:
@@ -65,7 +65,7 @@ def victim(led: Ledger, job: Job, job_id: int, now: int, *, whole: bool = False)
     if above(job, other, led.jobs.get):
         return None
     mode = rules.mode(other, led.may_requeue(other))
-    if not mode or (whole and mode == SUSPEND):
+    if not mode or (ends and mode == SUSPEND):
         # PreemptMode says nothing of guarantees.
         mode = REQUEUE if led.may_requeue(other) else CANCEL
     until = rules.exempt_until(other, mode)
@@ -74,7 +74,7 @@ def victim(led: Ledger, job: Job, job_id: int, now: int, *, whole: bool = False)
     if mode == SUSPEND:
         if other.configuring or job.spec.shape.share_count:
             return None
-    elif any(one.pool or not whole for one in led.beneath(other)):
+    elif any(one.pool or not ends for one in led.beneath(other)):
         # What it frees is of those that stand still for it.
         return None
     # Who is stopped hears no warning.

@@ -70,7 +70,7 @@ def plan(
     not even all of them do, or it does not wait for room. Cost: Core.cheapest."""
     wanted = []
     for other in back:
-        victim = reclaim.victim(led, job, other.id, now, whole=True)
+        victim = reclaim.victim(led, job, other.id, now, ends=True)
         if victim is not None and other.id not in taken:
             wanted.append(Candidate(lost(other, now), -other.start_time, other.id, victim))
     for partition in led.cluster.claims.blocked(job.id) if wanted else ():

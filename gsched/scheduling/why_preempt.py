@@ -87,9 +87,7 @@ def _back(
     if pool:
         plan = whole.plan(led, job, pool, led.units.borrowers(job, pool), (), now)
     elif stands is not None and not pools:
-        order = enumerate(reclaim.victims(led, stands, job, now), 1)
-        wanted = [preemption.Candidate(place, 0, one.job_id, one) for place, one in order]
-        plan = preemption.propose(led, job, partition, wanted, now, ordered=True)
+        plan = preemption.take_back(led, stands, job, partition, now)
     else:
         plan = None
     if plan is None:

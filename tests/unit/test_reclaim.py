@@ -10,7 +10,7 @@ from gsched.ledger.invariants import check
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
 from gsched.model.policy import Account, Assoc, User
-from gsched.wire.messages import Done
+from gsched.wire.messages import Done, UpdateJob
 from gsched.wire.nodes import Kill, Prepare
 
 GPU = "gres/gpu"
@@ -159,3 +159,45 @@ def test_a_child_takes_its_own_from_its_sister_first() -> None:
     settle(made)
     assert mine.state == JobState.RUNNING
     assert [one.restarts for one in [*outside, *sister]] == [0, 0, 0, 1]
+
+
+def still_world(mem_mb: int) -> tuple[Bench, list[Job]]:
+    """Lab has all four nodes under PreemptMode=SUSPEND, each job with so much of 64000 MB."""
+    conf = PATIENT.replace("State=UP", "OverSubscribe=FORCE:1 State=UP")
+    made = bench(conf=conf + "PreemptType=preempt/partition_prio\nPreemptMode=SUSPEND,GANG\n")
+    for number in (10, 11):
+        assoc(made, number, guarantee={GPU: 16})
+    jobs = [job(made, mem_per_node=mem_mb) for _ in range(4)]
+    settle(made)
+    for one in jobs:
+        made.report(one.alloc[0].node, at(one, Phase.RUNNING))
+    assert all(one.state == JobState.RUNNING and not one.configuring for one in jobs)
+    return made, jobs
+
+
+def test_where_that_is_enough_borrowed_work_stands_still() -> None:
+    made, jobs = still_world(20000)
+    mine = job(made, "ben", "other", mem_per_node=20000)
+    settle(made)
+    assert mine.state == JobState.RUNNING
+    assert [one.state for one in jobs].count(JobState.SUSPENDED) == 1
+
+
+def test_a_guarantee_is_had_back_from_work_whose_memory_would_stay() -> None:
+    """50,000 of 64,000 MB are the borrower's: standing still it leaves too little."""
+    made, jobs = still_world(50000)
+    mine = job(made, "ben", "other", mem_per_node=20000)
+    settle(made)
+    assert mine.state == JobState.RUNNING
+    assert [one.state for one in jobs].count(JobState.PENDING) == 1
+
+
+def test_and_from_work_that_is_suspended() -> None:
+    """Its GPUs stay its own then, as in Slurm."""
+    made, jobs = still_world(20000)
+    for one in jobs:
+        made.write(UpdateJob([str(one.id)], "suspend"), uid=0)
+    mine = job(made, "ben", "other", mem_per_node=20000)
+    settle(made)
+    assert mine.state == JobState.RUNNING
+    assert [one.state for one in jobs].count(JobState.PENDING) == 1
