@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import secrets
 import signal
 import subprocess
 import termios
@@ -51,9 +52,10 @@ def test_a_shell_on_a_node(env: dict[str, str], terminal: Terminal) -> None:
     terminal.size(20, 50)
     os.kill(client.pid, signal.SIGWINCH)
     until("the task sees the window", lambda: _size(terminal) == b"20 50")
-    terminal.type(b"sleep 600\n")
-    terminal.shown(b"sleep 600")
-    until("it sleeps", lambda: _sleeps())
+    time = own_time()
+    terminal.type(f"sleep {time}\n".encode())
+    terminal.shown(f"sleep {time}".encode())
+    until("it sleeps", lambda: _sleeps(time))
     terminal.type(b"\x03")
     terminal.type(b"exit 9\n")
     assert client.wait(PATIENCE) == 9
@@ -65,8 +67,14 @@ def _size(terminal: Terminal) -> bytes:
     return terminal.shown(b"end-2\r\n").split(b"\r\n")[-3]
 
 
-def _sleeps() -> bool:
-    return not subprocess.run(["pgrep", "-fx", "sleep 600"], capture_output=True).returncode
+def own_time() -> str:
+    """Ten minutes, by which a sleep is told from others on this machine: what is typed before it is
+    there the shell takes."""
+    return f"600.{secrets.randbelow(10**9):09}"
+
+
+def _sleeps(time: str) -> bool:
+    return not subprocess.run(["pgrep", "-fx", f"sleep {time}"], capture_output=True).returncode
 
 
 def test_a_shell_in_an_allocation(
@@ -78,8 +86,9 @@ def test_a_shell_in_an_allocation(
     shown = terminal.shown(b"end-2")
     assert b"0: task\r\n1: task\r\n" in shown
     # An srun inside is the terminal's foreground, as any program of the shell.
-    terminal.type(b"srun --quit-on-interrupt sleep 600; echo code-$?\n")
-    until("it sleeps", _sleeps)
+    time = own_time()
+    terminal.type(f"srun --quit-on-interrupt sleep {time}; echo code-$?\n".encode())
+    until("it sleeps", lambda: _sleeps(time))
     terminal.type(b"\x03")
     terminal.shown(b"code-130")
     terminal.type(b"exit 5\n")
