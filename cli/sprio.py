@@ -14,6 +14,7 @@ from gsched_cli.common import Reader, Streams, command_main, error, version_line
 from gsched_cli.fields import Field, Table, parse_short
 from gsched_cli.getopt_long import Arg
 from gsched_cli.jobquery import load_jobs
+from gsched_cli.process import uid_of
 from gsched_cli.sprio_help import HELP, LETTERS, USAGE
 from gsched_cli.stop import Stop, asking, own_cluster
 
@@ -163,6 +164,11 @@ def _report(wanted: Wanted, streams: Streams, reader: Reader) -> None:
             "Only 'priority/multifactor' is supported.\n",
         )
     ranks = _ranks(wanted, reader, cluster)
+    for name in wanted.users:
+        # Users of other hosts are known by their jobs.
+        if uid_of(name) is None and all(rank.job.user != name for rank in ranks):
+            error(streams, NAME, f"Invalid user: {name}")
+            streams.stderr.write("\n")
     weights = Weights.of(config)
     table = _table()
     layout = parse_short(wanted.format or _default(wanted, weights), table)

@@ -109,6 +109,12 @@ def test_a_users_jobs() -> None:
     assert out.splitlines()[0].split()[2] == "akira"
 
 
+def test_a_user_that_there_is_not() -> None:
+    """As 22.05: it is said, and nothing is listed."""
+    said = ("", "sprio: error: Invalid user: nosuch-user\n\n", 0)
+    assert invoke(run, ["-u", "nosuch-user", "-h"], reader()) == said
+
+
 def test_partitions() -> None:
     out, _, _ = invoke(run, ["-p", "debug", "-h", "-o", "%i %r"], reader())
     assert out == "33 debug\n"
