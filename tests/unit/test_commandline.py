@@ -95,3 +95,18 @@ def test_a_script_that_went_along_is_not_asked_for() -> None:
         theirs.sendall(struct.pack(">I", 6) + b"Dother")
         assert files.read("/home/alice/other.sh", 100) == b"other"
         assert theirs.recv(100) == struct.pack(">I", 21) + b"R/home/alice/other.sh"
+
+
+@pytest.mark.parametrize("piece", [1, 7, 10_000])
+def test_messages_come_in_pieces_of_any_size(piece: int) -> None:
+    """What came together with one message is the next one's."""
+    data = b"".join(struct.pack(">I", len(what) + 1) + b"D" + what for what in (b"one", b"", b"2"))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        talk = Conversation(ours)
+        for at in range(0, len(data), piece):
+            theirs.sendall(data[at : at + piece])
+        assert [talk.ask(b"R", b"x") for _ in range(3)] == [b"one", b"", b"2"]
+        theirs.close()
+        with pytest.raises(OSError):
+            talk.ask(b"R", b"x")
