@@ -91,7 +91,8 @@ LIMIT = V_LIMIT
 #: what an item of a chain counts
 COUNTED = {
     "fixed": L_FIXED, "cpus": L_CPUS, "mem": L_MEM, "nodes": L_NODES, "gpus": L_GPUS,
-    "bill": L_BILL, "hosts": L_HOSTS,
+    "bill": L_BILL, "hosts": L_HOSTS, "cpus_each": L_CPUS | L_EACH, "mem_each": L_MEM | L_EACH,
+    "gpus_each": L_GPUS | L_EACH,
 }
 
 #: what a plan does with the reservations of the last one

@@ -91,7 +91,11 @@ class Limits:
         cpus, mem = sum(row[1] for row in rows), sum(row[3] for row in rows)
         gpus = 0 if milli else sum(row[4].bit_count() for row in rows)
         on = self.bins[item.bin].jobs
+        nodes = max(len(rows), 1)
         return {
+            "cpus_each": cpus // nodes,
+            "mem_each": mem // nodes,
+            "gpus_each": gpus // nodes,
             "fixed": item.amount,
             "cpus": cpus,
             "mem": mem,

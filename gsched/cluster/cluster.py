@@ -140,9 +140,11 @@ class Cluster:
     def limit_of(self, job_id: int) -> Pool | None:
         """The pool that leaves too little for a waiting job, as of the last pass; None: none."""
         for key in self._queue.keys(job_id):
-            over = self._together.over.get(job_id, -1)
+            over, chain = self._together.over.get(job_id, -1), self._queue.chain.get(key, -1)
             if over >= 0 or self._core.verdict(key) == _core.LIMIT:
-                return self._limits.pool_of(key, over)
+                return self._limits.pool_of(key, over, chain)
+            if chain in self._limits.likely:
+                return self._limits.pool_of(key, self._limits.likely[chain], chain)
         return None
 
     def queue_job(self, job: Job) -> None:

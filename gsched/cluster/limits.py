@@ -40,6 +40,8 @@ class Draw:
     limit: int = MOST
     #: a bound for each job by itself: nothing is taken
     fixed: bool = False
+    #: known by the place alone, and too much on as few nodes as will do: told before those behind
+    likely: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,10 @@ class Limits:
         self._signatures: list[Hashable] = []
         self._refs: list[int] = []
         self._draws: list[tuple[int, ...]] = []
+        #: of a chain what is told in place of a bin
+        self._told: dict[int, dict[int, int]] = {}
+        #: chains with a bin that is likely too small, and which: what their jobs wait for
+        self.likely: dict[int, int] = {}
         self._spare: list[int] = []
 
     # ---- chains -----------------------------------------------------------------------------
@@ -148,7 +154,14 @@ class Limits:
             for draw in chain.draws
         ]
         self._core.set_chain(number, items, floor=chain.floor, bill=chain.bill)
-        self._draws[number] = tuple(item[0] for item in items)
+        self._draws[number] = bins = tuple(item[0] for item in items)
+        self._told.pop(number, None)
+        self.likely.pop(number, None)
+        first = next((n for n, draw in enumerate(chain.draws) if draw.likely), None)
+        if first is not None:
+            self.likely[number] = bins[first]
+            before = bins[: first + 1]
+            self._told[number] = {bin: bins[first] for bin in bins if bin not in before}
 
     def _bin(self, draw: Draw) -> int:
         key = draw.pool, draw.fixed
@@ -203,15 +216,16 @@ class Limits:
 
     # ---- who is told ------------------------------------------------------------------------
 
-    def pool_of(self, key: int, number: int = -1) -> Pool | None:
-        """The pool that leaves too little for a row with the verdict LIMIT; None: not known.
-        `number`: its bin, where the core has not looked at the row."""
+    def pool_of(self, key: int, number: int, chain: int) -> Pool | None:
+        """The pool that leaves too little for a row of that chain with the verdict LIMIT; None: not
+        known. `number`: its bin, where the core has not looked at the row; else -1."""
         number = self._core.limit_of(key) if number < 0 else number
+        number = self._told.get(chain, {}).get(number, number)
         return self._pools[number] if 0 <= number < len(self._pools) else None
 
-    def word(self, key: int, number: int = -1) -> str:
+    def word(self, key: int, number: int, chain: int) -> str:
         """Slurm's reason word for that."""
-        pool = self.pool_of(key, number)
+        pool = self.pool_of(key, number, chain)
         if pool is None or self.source is None:
             return "None"
         return self.source.word(pool)

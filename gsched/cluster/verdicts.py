@@ -60,6 +60,8 @@ _HOPE = (
 )
 
 _STARTED = int(_core.STARTED)
+#: what is said of a job for which there is no room
+_ROOM = (_core.RESOURCES, _core.BEHIND, _core.PRIORITY)
 
 #: verdicts told to the view per pass: the rest follow in the next one, so that a pass over a
 #: long queue does not hold up the loop
@@ -154,6 +156,8 @@ class Verdicts:
         left = ALIKE_PER_PASS
         for code, (keys, ids) in groups.items():
             planned = set() if self._kept.keys().isdisjoint(keys) else self._kept.keys() & keys
+            if self._limits.likely and code in _ROOM:
+                planned = planned | {key for key in keys if self._likely(key) >= 0}
             if planned or len(keys) > left:
                 here = [n for n, key in enumerate(keys) if key not in planned][:left]
                 self._changed.update(dict.fromkeys(keys, code))
@@ -233,7 +237,8 @@ class Verdicts:
                 continue
             job_id = row[0]
             plain = _PLAIN.get(code)
-            if plain and key not in estimates and job_id not in parked and single(job_id):
+            simple = key not in estimates and job_id not in parked and self._likely(key) < 0
+            if plain and simple and single(job_id):
                 verdicts.append(Verdict(job_id, plain))
                 continue
             left -= DEARER - 1
@@ -263,8 +268,10 @@ class Verdicts:
             return parked
         if code == _SETTLING:
             return _WORDS[code]
-        if code == _core.LIMIT:
-            return self._limits.word(key, self._together.over.get(job_id, -1))
+        likely = self._likely(key) if code in _ROOM else -1
+        if code == _core.LIMIT or likely >= 0:
+            chain = self._queue.chain.get(key, -1)
+            return self._limits.word(key, max(likely, self._together.over.get(job_id, -1)), chain)
         if code in (_core.NODES_DOWN, _core.NEVER) and self._queue.possible_later(job_id, key):
             code = _core.RESOURCES
         if code == _core.RESOURCES and job_id not in self._together:
@@ -280,6 +287,11 @@ class Verdicts:
             # A component that may not start holds the others back.
             return self._together.parked(job_id) or _WORDS[code]
         return _WORDS.get(code, "None")
+
+    def _likely(self, key: int) -> int:
+        """The bin of a limit that the place of a job is likely to break; -1: none. There is no
+        room for it now; once there is, it is seen whether it does."""
+        return self._limits.likely.get(self._queue.chain.get(key, -1), -1)
 
     def _windowed(self, req: int, job_id: int, now: int) -> bool:
         """Whether a job for which there is room would run into an advance reservation, whatever

@@ -1,6 +1,12 @@
 # Methods of Core. Limits: bins and chains.
 
 
+cdef int64_t _what(object value) except -1:
+    """One of COUNTED."""
+    if value not in COUNTED.values():
+        raise ValueError(f"what {value} is none of what is counted")
+    return value
+
 cdef class _Limits(_Plans):
     def set_bin(self, bin, left, *, fixed=False, jobs=None):
         """What is left of a limit; each start of a pass that draws on it takes some. fixed: starts
@@ -42,8 +48,10 @@ cdef class _Limits(_Plans):
 
     def set_chain(self, chain, items, *, floor=None, bill=(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)):
         """The bins that a job draws on, in the order in which they are told: (bin, what, amount,
-        timed, factor, spare). what: one of COUNTED; amount: what it counts for by what it asks for;
-        timed: times its seconds and the factor; spare: what such jobs may have beside what is left. floor: priority that it must have to get a reservation.
+        timed, factor, spare). what: one of COUNTED (of a node on the average: only with a fixed
+        bin); amount: what it counts for by what it asks for; timed: times its seconds and the
+        factor; spare: what such jobs may have beside what is left. floor: priority that it must
+        have to get a reservation.
         bill: how BILLED is found for a place: 0 CPUs, 1 the sum, 2 the largest of what nodes have
         and the rest, 3 the largest of CPUs and memory and the rest; weights of a CPU, a MB, a node
         and a GPU; the sum and the largest of other GRES; the rest. Numbered from 0 without gaps.
@@ -66,7 +74,7 @@ cdef class _Limits(_Plans):
         for bin, what, amount, timed, factor, spare in items:
             read.append((
                 _number(bin, 0, c.n_bins - 1, "bin"),
-                _number(what, L_FIXED, L_HOSTS, "what"),
+                _what(what),
                 _number(amount, 0, LIMIT_MOST, "amount"),
                 1 if timed else 0,
                 float(factor),

@@ -13,6 +13,7 @@ cdef enum:
     L_GPUS = 4               # whole ones
     L_BILL = 5               # what these cost by the chain's weights
     L_HOSTS = 6              # nodes that no other job of the bin is on
+    L_EACH = 8               # beside CPUs, memory or GPUs: of a node, on the average
 
 
 cdef inline int64_t limit_times(Item* t, int64_t amount, int64_t seconds) noexcept nogil:
@@ -49,7 +50,7 @@ cdef int64_t limit_bill(Chain* h, int64_t cpus, int64_t mem, int64_t nodes,
 cdef int64_t limit_amount(Cluster* c, Chain* h, Item* t, Share* out, int n) noexcept nogil:
     """How much of a bin the place `out` counts for, without the time."""
     cdef int64_t cpus = 0, mem = 0, gpus = 0, sum_ = 0
-    cdef int k
+    cdef int k, what = t.what & ~L_EACH, per = lmax(n, 1) if t.what & L_EACH else 1
     cdef Bin* b = &c.bins[t.bin]
     if t.what == L_FIXED:
         return t.amount
@@ -62,12 +63,12 @@ cdef int64_t limit_amount(Cluster* c, Chain* h, Item* t, Share* out, int n) noex
         cpus += out[k].cpus
         mem += out[k].mem
         gpus += out[k].gpus if out[k].milli == 0 else 0
-    if t.what == L_CPUS:
-        return cpus
-    if t.what == L_MEM:
-        return mem
-    if t.what == L_GPUS:
-        return gpus
+    if what == L_CPUS:
+        return cpus // per
+    if what == L_MEM:
+        return mem // per
+    if what == L_GPUS:
+        return gpus // per
     if t.what == L_BILL:
         return limit_bill(h, cpus, mem, n, gpus)
     return sum_

@@ -1,4 +1,4 @@
-"""Limits of associations and QOS: which count for a job, how much is in use, what is refused.
+"""Limits of associations and QOS: which count for a job, how much is in use.
 
 With AccountingStorageEnforce=limits. The tally follows the jobs; waiting jobs draw on what it
 leaves, in the cluster's passes (`gsched.cluster.limits`).
@@ -14,30 +14,24 @@ import msgspec
 
 from gsched import tres
 from gsched.cluster.limits import MOST, NO_BILL, Bill, Chain, Draw
-from gsched.errors import message
 from gsched.ledger import offered
 from gsched.ledger.suspend import suspended_s
-from gsched.model import Job, JobSpec, JobState, Shape
+from gsched.model import Job, JobState, Shape
 from gsched.model.policy import ROOT_ID, Assoc, Qos, Tres
 from gsched.policy import limits as rules
 from gsched.policy.enforce import enforced
 from gsched.policy.limits import EACH, Limit, Limits, Pool, Scope, Under
 from gsched.policy.tally import UNIT, WALL, Part, Tally, recount
 from gsched.taskset import TaskSet
-from gsched.wire.messages import Call, Refused
 
 if TYPE_CHECKING:
     from gsched.config import Config
     from gsched.ledger.ledger import Ledger
 
-CODE = "ESLURM_ACCOUNTING_POLICY"
-#: what EnforcePartLimits says of a fair share that is too low
-SHARE_CODE = "ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE"
-
 #: where a job stands: association, QOS, partition, user, account
 Place = tuple[int, str, str, str, str]
-#: and what it asks for, and for how many seconds
-Signature = tuple[Place, tuple[tuple[str, int], ...], int]
+#: and what it asks for, for how many seconds, and of each node at least
+Signature = tuple[Place, tuple[tuple[str, int], ...], int, tuple[tuple[str, int], ...]]
 
 _BOUND: frozenset[str] = frozenset()
 #: flags of a QOS by which limits of partitions do not hold
@@ -46,6 +40,8 @@ _LIFTING = frozenset({"PartitionTimeLimit", "PartitionMaxNodes", "PartitionMinNo
 YEAR = 365 * 86400
 #: what the core counts by itself for a place
 _COUNTED = {"cpu": "cpus", "mem": "mem", "node": "nodes", "gres/gpu": "gpus", "billing": "bill"}
+#: and of each node on the average
+_COUNTED_EACH = {"cpu": "cpus_each", "mem": "mem_each", "gres/gpu": "gpus_each"}
 
 
 class Lack(NamedTuple):
@@ -148,7 +144,8 @@ class Keeper:
         if not self.on:
             return None
         asked = self.needed(job, partition, shape)
-        return self.place(job, partition), tuple(asked.items()), job.time_limit
+        least = self._least(job, partition, shape, asked)
+        return self.place(job, partition), tuple(asked.items()), job.time_limit, least
 
     def asked(self, job: Job, partition: str, shape: Shape | None = None) -> Tres:
         """What a job asks for, with billing."""
@@ -165,6 +162,10 @@ class Keeper:
             for name, count in zip(("cpu", "gres/gpu"), least_of, strict=True):
                 if count * nodes > asked.get(name, 0):
                     asked[name] = count * nodes
+            per_cpu, per_gpu = shape.mem_per_cpu or 0, shape.mem_per_gpu or 0
+            more = per_cpu * asked["cpu"] + per_gpu * asked.get("gres/gpu", 0)
+            if more > asked.get("mem", 0):
+                asked["mem"] = more
             return tres.with_billing(self._led.config, partition, asked)
         if not shape.nodes_set and not shape.overcommit:
             least = max(
@@ -174,6 +175,21 @@ class Keeper:
             if least > tres.asked_nodes(shape):
                 shape = msgspec.structs.replace(shape, min_nodes=least)
         return self.asked(job, partition, shape)
+
+    def _least(
+        self, job: Job, partition: str, shape: Shape, asked: Tres
+    ) -> tuple[tuple[str, int], ...]:
+        """What a job has of each node on the average at least, on as many as it may have: judged is
+        the place that it would get. Components of a heterogeneous job are judged by what they ask
+        for."""
+        part = self._led.config.partitions.get(partition)
+        nodes = max(asked.get("node", 1), 1)
+        if part is not None and not job.het_size:
+            nodes = max(nodes, shape.max_nodes or len(part.nodes))
+        of_each = {"mem": shape.mem_per_node, "gres/gpu": shape.gpus_per_node}
+        return tuple(
+            (name, of_each.get(name) or asked.get(name, 0) // nodes) for name in _COUNTED_EACH
+        )
 
     def _sizes(self, partition: str) -> tuple[int, int, int, int]:
         """The most CPUs and GPUs of any node of a partition, and the fewest."""
@@ -187,21 +203,29 @@ class Keeper:
         return found
 
     def chain(self, signature: Hashable) -> Chain:
-        place, items, seconds = _signature(signature)
+        place, items, seconds, least = _signature(signature)
         asked = dict(items)
         limits = self.of(place)
-        draws = [self._draw(limit, limits, asked, seconds) for limit in limits.rules]
+        draws = [self._draw(limit, limits, asked, seconds, dict(least)) for limit in limits.rules]
         draws += [self._taking(pool, asked) for pool in limits.also]
         floor = limits.floor
         part = self._led.config.partitions.get(place[2])
         if floor is not None and part is not None:
             # As priorities stand in the queue: below the tier of the partition.
             floor = MOST if floor < 0 else floor + part.priority_tier * (1 << 40)
+        if any(draw.likely for draw in draws if draw is not None):
+            # What would be planned for it, it is not likely to have: it waits for a limit.
+            floor = MOST
         return Chain(tuple(filter(None, draws)), floor, self._bill(place[2], asked))
 
-    def _draw(self, limit: Limit, limits: Limits, asked: Tres, seconds: int) -> Draw | None:
+    def _draw(
+        self, limit: Limit, limits: Limits, asked: Tres, seconds: int, least: Tres
+    ) -> Draw | None:
         _, what, name = limit.pool
         value = limit.value
+        if what == "node" and name in _COUNTED_EACH:
+            counted, likely = _COUNTED_EACH[name], rules.breaks(limit, asked, seconds)
+            return Draw(limit.pool, counted, least.get(name, 0), False, 1.0, value, True, likely)
         if what in EACH:
             if rules.breaks(limit, asked, seconds):
                 return Draw(limit.pool, "fixed", 1, limit=0, fixed=True)
@@ -362,9 +386,11 @@ class Keeper:
             return []
         limits = self.of(self.place(job, partition))
         asked = self.needed(job, partition, job.spec.shape)
+        least = dict(self._least(job, partition, job.spec.shape, asked))
+        told = self._led.cluster.limit_of(job.id)
         found = []
         for limit in limits.rules:
-            draw = self._draw(limit, limits, asked, job.time_limit)
+            draw = self._draw(limit, limits, asked, job.time_limit, least)
             if draw is None:
                 continue
             _, what, name = limit.pool
@@ -372,20 +398,24 @@ class Keeper:
             want = draw.amount
             if draw.timed:
                 want = int(want * (job.time_limit or YEAR) * draw.factor)
-            if draw.what == "hosts" or want + used <= draw.limit:
+            over = want + used > draw.limit
+            # By the place that it would get, it may be more than it asks for.
+            if draw.what == "hosts" or not (over or (draw.fixed and limit.pool == told)):
                 continue
             minutes = what in ("run", "mins", "wall", "jobmins")
             if what == "jobwall":
                 want = job.time_limit // 60
             elif what in EACH:
                 want = asked.get(name, 0)
+                if what == "node":
+                    want = max(least.get(name, 0), want // max(asked.get("node", 1), 1))
                 want = want * (job.time_limit or YEAR) // 60 if what == "jobmins" else want
             elif minutes:
                 want = -(-want // 60)
             have = used // 60 if minutes and not draw.fixed else used
             if what == "threshold":
                 want, have = limit.value, limit.value - used
-            never = what in EACH or (what != "threshold" and want > limit.value)
+            never = over if what in EACH else what != "threshold" and want > limit.value
             found.append(Lack(limit, want, have, never))
         return found
 
@@ -533,66 +563,3 @@ class Keeper:
 def _signature(of: Hashable) -> Signature:
     assert isinstance(of, tuple)
     return of
-
-
-# ---- submission ------------------------------------------------------------------------------
-
-
-def refusal(led: Ledger, call: Call, made: Iterable[Job], tasks: int) -> Refused | None:
-    """Why new jobs (components of one, or an array of so many tasks) are not taken; None: they
-    are. Slurm's reason is said before its error."""
-    keeper = led.limits
-    if not keeper.on:
-        return None
-    new: dict[Scope, int] = {}
-    for job in made:
-        limits = keeper.limits_of(job)
-        for scope in limits.scopes:
-            new[scope] = new.get(scope, 0) + tasks
-        asked = keeper.asked(job, job.partition) if limits.deny else {}
-        if led.config.enforce_part_limits != "NO" and keeper.too_low(limits):
-            return Refused(call.request_id, message(SHARE_CODE), SHARE_CODE)
-        for limit in rules.at_submission(limits):
-            scope, what, _ = limit.pool
-            if what in ("submit", "maxsubmit"):
-                over = keeper.tally.of(scope).submitted + new[scope] > limit.value
-            else:
-                over = rules.exceeds(limit, asked, job.time_limit)
-            if over:
-                return _refused(call, limit.word)
-    return None
-
-
-def too_big(led: Ledger, job: Job) -> Limit | None:
-    """With DenyOnLimit: the limit that a job would exceed even if no other ran."""
-    limits = led.limits.limits_of(job)
-    if not limits.deny:
-        return None
-    return rules.impossible(limits, led.limits.asked(job, job.partition), job.time_limit)
-
-
-def forbids(led: Ledger, job: Job, changed: Job) -> bool:
-    """Whether a waiting job may not become this, by what would be refused at submission: where it
-    comes to an association or QOS that has no room for more jobs, and with DenyOnLimit."""
-    keeper = led.limits
-    if not keeper.on:
-        return False
-    tasks = len(TaskSet.parse(job.array_pending)) if job.array_pending else 1
-    before = keeper.limits_of(job).scopes
-    for limit in keeper.limits_of(changed).submit:
-        scope = limit.pool[0]
-        if scope not in before and keeper.tally.of(scope).submitted + tasks > limit.value:
-            return True
-    return too_big(led, changed) is not None and too_big(led, job) is None
-
-
-def _refused(call: Call, word: str) -> Refused:
-    return Refused(call.request_id, message(CODE), CODE, notes=[word])
-
-
-def without_reservation(led: Ledger, spec: JobSpec) -> str:
-    """Slurm's code where the QOS asks for a reservation (RequiresReservation) and the request names
-    none; "" it may."""
-    qos = led.book.qos.get(spec.qos)
-    wants = led.limits.on and qos is not None and "RequiresReservation" in qos.flags
-    return "ESLURM_INVALID_QOS" if wants and not spec.reservation else ""

@@ -19,8 +19,8 @@ from gsched.ledger import (
     depend,
     interactive,
     jobs,
-    limits,
     offered,
+    over_limits,
     ranking,
     reserved,
 )
@@ -72,7 +72,7 @@ def submit(led: Ledger, call: Call, write: SubmitJob, now: float, out: Outcome) 
         made.append(one)
     job = made[0]
     # Limits are looked at before nodes, as in Slurm.
-    refused = limits.refusal(led, call, made, max(1, len(tasks)))
+    refused = over_limits.refusal(led, call, made, max(1, len(tasks)))
     if refused is not None:
         return refused
     # Whether any node could hold it, a job is asked when it is no longer held, as in Slurm.
@@ -189,7 +189,7 @@ def _component(
         return Refused(call.request_id, message(charged), charged)
     spec, assoc_id = charged
     code = not_permitted(led, names, spec, call, write.group)
-    code = code or limits.without_reservation(led, spec)
+    code = code or over_limits.without_reservation(led, spec)
     if code:
         return Refused(call.request_id, message(code), code)
     groups = [*call.groups, write.group]

@@ -9,7 +9,7 @@ import msgspec
 
 from gsched import admission, tres
 from gsched.errors import message
-from gsched.ledger import arrays, deadline, depend, hetero, jobs, limits, ranking, use
+from gsched.ledger import arrays, deadline, depend, hetero, jobs, over_limits, ranking, use
 from gsched.ledger.edit import (
     ALREADY_FINISHED,
     DENIED,
@@ -116,14 +116,14 @@ def _update(
             raise BadValue(message(code))
     if edit.shaped and edit.pending:
         _judge(edit)
-    if edit.pending and not edit.operator and limits.forbids(led, job, edit.job):
-        raise BadValue(message(limits.CODE))
+    if edit.pending and not edit.operator and over_limits.forbids(led, job, edit.job):
+        raise BadValue(message(over_limits.CODE))
     _take_over(led, job, edit, now, out)
 
 
 def _judge(edit: Edit) -> None:
-    """Refuses what would be refused at submission. What only its partition has not got, waits:
-    the next change may be to another partition, as in Slurm."""
+    """Refuses what would be refused at submission (of a job that is held less). What only its
+    partition has not got, waits: the next change may be to another partition, as in Slurm."""
     led, spec = edit.led, edit.job.spec
     owner = owner_of(led.config, spec, edit.job.partition, edit.job.uid)
     if owner != spec.shape.owner:
@@ -131,10 +131,11 @@ def _judge(edit: Edit) -> None:
     names = tuple(led.config.partitions)
     if led.config.enforce_part_limits == "NO":
         spec = msgspec.structs.replace(spec, partitions=names)
-    problem = admission.validate(spec, led.limits.config_for(spec.qos))
+    held = bool(edit.job.held)
+    problem = admission.validate(spec, led.limits.config_for(spec.qos), held=held)
     if problem is not None:
         raise BadValue(problem.message)
-    if led.cluster.never(spec.shape, names) is not None:
+    if not held and led.cluster.never(spec.shape, names) is not None:
         raise BadValue(NODE_CONFIG)
     if spec.shape.min_nodes > len(led.config.nodes):
         raise BadValue(message("ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE"))

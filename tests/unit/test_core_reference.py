@@ -285,8 +285,10 @@ def bound(data: st.DataObject, both: Both, n_nodes: int) -> None:
         numbers = data.draw(st.lists(st.integers(0, BINS - 1), max_size=3, unique=True))
         items = []
         for number in numbers:
-            what = data.draw(st.sampled_from(["fixed", "cpus", "mem", "nodes", "gpus", "bill"]))
-            what = "hosts" if number == 2 else what
+            kinds = ["fixed", "cpus", "mem", "nodes", "gpus", "bill"]
+            # Of a node on the average: nothing is taken of that.
+            kinds += ["cpus_each", "mem_each", "gpus_each"] if number == 1 else []
+            what = "hosts" if number == 2 else data.draw(st.sampled_from(kinds))
             timed = what != "hosts" and data.draw(st.booleans())
             factor = data.draw(st.sampled_from([1.0, 1.0, 0.5]))
             amount = data.draw(st.integers(0, 3))

@@ -100,11 +100,6 @@ def test_a_job_is_changed_whole_or_not_at_all() -> None:
             "99:00:00",
             "Invalid time-min specification (exceeds job's time or other limits)",
         ),
-        # what no node can give is refused as at submission
-        ("gres", "gpu:99", "Requested node configuration is not available"),
-        ("mincpusnode", "99", "Requested node configuration is not available"),
-        ("minmemorynode", "999999", "Requested node configuration is not available"),
-        ("cpuspertask", "99", "Requested node configuration is not available"),
     ],
 )
 def test_what_a_waiting_job_cannot_be_given(field: str, value: str, says: str) -> None:
@@ -113,6 +108,21 @@ def test_what_a_waiting_job_cannot_be_given(field: str, value: str, says: str) -
     before = copy.deepcopy(job)
     assert change(b, job, **{field: value}) == says
     assert job == before
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("gres", "gpu:99"), ("mincpusnode", "99"), ("minmemorynode", "999999"), ("cpuspertask", "99")],
+)
+def test_what_no_node_can_give_is_refused_as_at_submission(field: str, value: str) -> None:
+    """Of a job that is held it is not: neither is that refused at submission."""
+    b = Bench()
+    job, held = b.job(begin=int(b.now) + 3600), b.job(hold=True)
+    before = copy.deepcopy(job)
+    says = "Requested node configuration is not available"
+    assert change(b, job, **{field: value}) == says
+    assert job == before
+    assert change(b, held, **{field: value}) == ""
 
 
 @pytest.mark.parametrize(
