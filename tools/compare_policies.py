@@ -31,7 +31,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,16 +40,31 @@ from pathlib import Path
 from typing import TypeVar
 
 from policy_draw import USERS, Draw, Submission, draw
+from policy_judge import (
+    MADEWAY,
+    Known,
+    Outcome,
+    Problem,
+    Seen,
+    judge,
+    load_expected,
+    stands,
+)
+
+from gsched.cpuset import parse_cpu_list
+from gsched.hostlist import expand
 
 TOOLS = Path(__file__).resolve().parent
 ROOT = TOOLS.parent
-EXPECTED = TOOLS / "policies_expected.toml"
 
 T = TypeVar("T")
-#: priorities that do not move with time; short intervals, so that a decision is there soon
+#: priorities that do not move with time; short intervals, so that a decision is there soon, and a
+#: backfill that comes to the last job on a slow machine, too
 WEIGHTS = ("PriorityWeightAge=0", "PriorityWeightFairshare=0", "PriorityWeightJobSize=0")
-PASSES = "batch_sched_delay=1,sched_interval=2,bf_interval=2"
+PASSES = "batch_sched_delay=1,sched_interval=2,bf_interval=2,bf_continue,bf_max_time=60"
+LICENSES = "Licenses=matlab:4,ansys:4"
 OURS = (
+    LICENSES,
     "AccountingStorageEnforce=associations,limits,qos",
     "PriorityType=priority/multifactor",
     "PriorityWeightQOS=2000",
@@ -63,12 +77,10 @@ BASE = (("modify", "qos", "normal", "set", "Priority=10"), ("add", "qos", "high"
 #: what runs until the comparison is made
 WORK = "sleep 900"
 #: seconds until what waits must have a reason
-SETTLE_S = 30.0
+SETTLE_S = 60.0
 POLL_S = 0.15
 #: seconds for which nothing changes once jobs have made way
 QUIET_S = 5.0
-#: stands for the number of jobs that have made way
-MADEWAY = "MADEWAY"
 #: rounds of both of Slurm's schedulers without a change after which nothing is waited for
 ROUNDS = 3
 #: jobs of a seed that are left out for known differences, at most
@@ -79,39 +91,14 @@ UNDECIDED = re.compile(r"PENDING (None$|None,|$|,|ReqNodeNotAvail|Nodes required
 STARTED = ("RUNNING", "CONFIGURING", "COMPLETING", "COMPLETED", "FAILED")
 
 
-class Problem(Exception):
-    """The comparison cannot be made; the text is one sentence."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one job: `refusal` is "exit code: text", "" for one that was taken."""
-
-    refusal: str = ""
-    state: str = ""
-    reason: str = ""
-
-    def __str__(self) -> str:
-        return self.refusal or f"{self.state} {self.reason}"
-
-
-@dataclass(frozen=True)
-class Known:
-    """A known difference: patterns that both outcomes match whole, and why."""
-
-    slurm: re.Pattern[str]
-    gsched: re.Pattern[str]
-    reason: str
-    #: what is found in the options of the job
-    job: re.Pattern[str]
-
-
 class Side:
     """One of the two clusters."""
 
     def __init__(self, name: str, conf: str, bin_dir: Path) -> None:
         self.name, self.conf, self.bin = name, conf, bin_dir
         self.ids: list[str] = []
+        #: of each submission the job's id
+        self.numbers: list[str] = []
 
     def run(self, user: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs a command as a user."""
@@ -145,8 +132,11 @@ class Side:
 
     def submit(self, job: Submission) -> Outcome | str:
         """The job's id, or how it was refused."""
-        ran = self.run(job.user, "sbatch", *job.options, "-o/dev/null", "--wrap", WORK)
+        # A job that was refused cannot be waited for: there is none such.
+        options = [re.sub(r"\{(\d+)\}", lambda m: self.numbers[int(m[1])], o) for o in job.options]
+        ran = self.run(job.user, "sbatch", *options, "-o/dev/null", "--wrap", WORK)
         found = re.search(r"Submitted batch job (\d+)", ran.stdout)
+        self.numbers.append(found[1] if found else "99999999")
         if found:
             self.ids.append(found[1])
             return found[1]
@@ -157,6 +147,14 @@ class Side:
     def partition(self, name: str, qos: str) -> str:
         """Gives a partition its QOS; "" or what is said if that fails."""
         ran = self.run("root", "scontrol", "update", f"PartitionName={name}", f"QOS={qos}")
+        return ran.stderr.strip() if ran.returncode else ""
+
+    def reserve(self, words: tuple[str, ...]) -> str:
+        """Makes an advance reservation; "" or what is said if that fails."""
+        name, *rest = words
+        ran = self.run(
+            "root", "scontrol", "create", "reservation", f"ReservationName={name}", *rest
+        )
         return ran.stderr.strip() if ran.returncode else ""
 
     def states(self) -> dict[str, Outcome]:
@@ -177,23 +175,40 @@ class Side:
             for number, counts in tasks.items()
         }
 
-    def causes(self) -> dict[str, set[str]]:
-        """Of gsched: job id -> all limits that hold a job. Slurm tells one."""
-        if not self.ids or not (self.bin / "gsched").exists():
-            return {}
-        waiting = [one for one, state in self.states().items() if "PENDING" in str(state)]
-        found: dict[str, set[str]] = {}
-        for number in set(self.ids) & set(waiting):
-            ran = self.run("root", "gsched", "why", "--json", number)
-            words = re.findall(r'"detail": ?"(\w+)"', ran.stdout)
-            found[number] = set(words)
-        return found
+    def places(self) -> dict[str, str]:
+        """Job id -> what its running tasks have on which node: "node1 CPUs MB GPUs"."""
+        ran = self.run("root", "scontrol", "-d", "-o", "show", "job")
+        found: dict[str, list[str]] = {}
+        for line in ran.stdout.splitlines():
+            if "JobState=RUNNING" not in line:
+                continue
+            number = re.search(r"ArrayJobId=(\d+)", line) or re.search(r"JobId=(\d+)", line)
+            assert number is not None
+            for nodes, cpus, memory, gres in re.findall(
+                r" Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)", line
+            ):
+                gpus = re.search(r":(\d+)\(", gres)
+                has = f"{len(parse_cpu_list(cpus))} {memory} {gpus[1] if gpus else 0}"
+                found.setdefault(number[1], []).extend(f"{n} {has}" for n in expand(nodes))
+        return {number: "; ".join(sorted(parts)) for number, parts in found.items()}
+
+    def causes(self, number: str) -> set[str]:
+        """Of gsched: all limits that hold a job. Slurm tells one."""
+        ran = self.run("root", "gsched", "why", "--json", number)
+        return set(re.findall(r'"detail": ?"(\w+)"', ran.stdout))
 
     def made_way(self, before: dict[str, Outcome]) -> int:
-        """How many of the jobs that ran do not run any more."""
+        """How many of the jobs that ran do not run any more, and not because time was up."""
         now = self.states()
         ran = [one for one in self.ids if one in before and before[one].state == "RUNNING"]
-        return sum(one not in now or now[one].state != "RUNNING" for one in ran)
+        still = ("RUNNING", "TIMEOUT")
+        return sum(one not in now or now[one].state not in still for one in ran)
+
+    def spent(self) -> bool:
+        """Whether the time of a job is up: limits of jobs are longer than a comparison takes, so
+        the minutes of its group are used up."""
+        now = self.states()
+        return any("TIMEOUT" in str(now[one]) for one in self.ids if one in now)
 
     def cycles(self) -> tuple[int, int]:
         """How often Slurm's main and backfill schedulers have run."""
@@ -241,7 +256,9 @@ class Side:
             if not set(ran.stdout.split()) & set(self.ids):
                 break
             time.sleep(POLL_S)
-        self.ids = []
+        self.ids, self.numbers = [], []
+        if made.reservation:
+            self.run("root", "scontrol", "delete", f"ReservationName={made.reservation[0]}")
         for name in made.partitions:
             self.partition(name, "")
         for words in made.cleanup:
@@ -264,38 +281,62 @@ def _together(counts: Counter[Outcome]) -> Outcome:
     return Outcome(state="ARRAY", reason=", ".join(parts))
 
 
-@dataclass
-class Seen:
-    """One side: what sacctmgr said to each command, what became of each job, and of those that
-    wait all limits that hold them, where it tells them."""
-
-    said: list[str]
-    found: list[Outcome]
-    holds: list[set[str]]
-
-
-def outcomes(side: Side, made: Draw) -> Seen:
-    """What sacctmgr said to each command, and what became of each job. Where some came late: how
-    many jobs have made way, and what became of those."""
+def begin(side: Side, made: Draw) -> Seen:
+    """What sacctmgr said to each command, and what became of each job."""
     said = [side.manage(words) for words in made.setup]
     said += [side.partition(name, qos) for name, qos in made.partitions.items()]
+    if made.reservation:
+        said.append(side.reserve(made.reservation))
     # All jobs are there before the first is considered: what starts depends on their order alone.
     side.nodes("drain")
     taken = [side.submit(job) for job in made.jobs]
     side.nodes("resume")
-    states = side.settled()
+    states, places = side.settled(), side.places()
+    return Seen(said, *became(taken, states, places), states)
+
+
+def go_on(side: Side, made: Draw, seen: Seen) -> Seen:
+    """The same, once some have come late: how many jobs have made way, and what became of those."""
+    late = [side.submit(job) for job in made.late]
+    after = side.settled(QUIET_S)
+    way = Outcome(state=MADEWAY, reason=str(side.made_way(seen.states)))
+    ids, found, places = became(late, after, {})
+    return Seen([], ["", *ids], [way, *found], ["", *places], after)
+
+
+def became(
+    taken: list[Outcome | str], states: dict[str, Outcome], places: dict[str, str]
+) -> tuple[list[str], list[Outcome], list[str]]:
+    """Of each job its id ("": it was refused), what became of it, and where it runs."""
     gone = Outcome(state="GONE")
+    ids = ["" if isinstance(one, Outcome) else one for one in taken]
     found = [one if isinstance(one, Outcome) else states.get(one, gone) for one in taken]
-    causes = side.causes()
+    return ids, found, [places.get(one, "") for one in ids]
+
+
+def observe(made: Draw, slurm: Side, gsched: Side) -> tuple[Seen, Seen]:
+    """What both decide. gsched is asked for all limits that hold a job where its reason differs."""
+    stages = [both(lambda side: begin(side, made), slurm, gsched)]
+    limits(gsched, *stages[0])
     if made.late:
-        late = [side.submit(job) for job in made.late]
-        after = side.settled(QUIET_S)
-        found.append(Outcome(state=MADEWAY, reason=str(side.made_way(states))))
-        found += [one if isinstance(one, Outcome) else after.get(one, gone) for one in late]
-        taken += ["", *late]
-        causes = side.causes() | causes
-    holds = [causes.get(one, set()) if isinstance(one, str) else set() for one in taken]
-    return Seen(said, found, holds)
+        first = dict(zip((slurm, gsched), stages[0], strict=True))
+        stages.append(both(lambda side: go_on(side, made, first[side]), slurm, gsched))
+        limits(gsched, *stages[1])
+    theirs, ours = stages[0]
+    for one, more in (*zip((theirs, ours), stages[1], strict=True),) if made.late else ():
+        one.ids += more.ids
+        one.found += more.found
+        one.places += more.places
+        one.holds |= {len(made.jobs) + number: held for number, held in more.holds.items()}
+    theirs.spent, ours.spent = slurm.spent(), gsched.spent()
+    return theirs, ours
+
+
+def limits(gsched: Side, theirs: Seen, ours: Seen) -> None:
+    """Asks for the limits that hold a job, where both sides tell different ones."""
+    for number, (left, right) in enumerate(zip(theirs.found, ours.found, strict=True)):
+        if left != right and "PENDING" in str(left) and "PENDING" in str(right):
+            ours.holds[number] = gsched.causes(ours.ids[number])
 
 
 def both(what: Callable[[Side], T], slurm: Side, gsched: Side) -> tuple[T, T]:
@@ -340,13 +381,14 @@ def compare_once(
 ) -> Found:
     """Compares one draw."""
     try:
-        theirs, ours = both(lambda side: outcomes(side, made), slurm, gsched)
+        theirs, ours = observe(made, slurm, gsched)
     finally:
         both(lambda side: side.clear(made), slurm, gsched)
     counts: Counter[str] = Counter()
     apart = set()
     lines = []
     commands = [*made.setup, *((f"partition {n} QOS={qos}",) for n, qos in made.partitions.items())]
+    commands += [made.reservation] if made.reservation else []
     for words, slurm_said, we_said in zip(commands, theirs.said, ours.said, strict=True):
         if bool(slurm_said) != bool(we_said):
             counts["setup"] += 1
@@ -356,16 +398,20 @@ def compare_once(
     jobs = list(made.jobs)
     if made.late:
         jobs += [Submission("how many", ("made", "way")), *made.late]
-    each = zip(jobs, theirs.found, ours.found, ours.holds, strict=True)
-    for number, (job, left, right, holds) in enumerate(each):
-        verdict = judge(job, left, right, holds, known)
+    judged = judge(jobs, theirs, ours, known)
+    each = zip(jobs, theirs.found, ours.found, judged, strict=True)
+    for number, (job, left, right, (verdict, why)) in enumerate(each):
         counts[verdict] += 1
+        has, had = theirs.places[number], ours.places[number]
+        if has and had:
+            counts["on the same nodes" if has == had else "on others"] += 1
         if verdict == "known" and number < len(made.jobs) and stands(left) != stands(right):
             apart.add(number)
         if verdict == "different" or everything:
             lines.append(
                 f"  job {number} ({verdict}) {job.user}: sbatch {shlex.join(job.options)}\n"
-                f"    slurm  {left}\n    gsched {right}"
+                f"    slurm  {left} {theirs.places[number]}\n"
+                f"    gsched {right} {ours.places[number]}" + (f"\n    {why}" if why else "")
             )
     if not (counts["different"] or counts["setup"] or everything):
         return Found(counts, apart)
@@ -373,49 +419,13 @@ def compare_once(
     lines += [f"    sacctmgr -i {shlex.join(command)}" for command in made.setup]
     for name, qos in made.partitions.items():
         lines.append(f"    scontrol update PartitionName={name} QOS={qos}")
+    if made.reservation:
+        name, *rest = made.reservation
+        lines.append(f"    scontrol create reservation ReservationName={name} {' '.join(rest)}")
     for number, (job, one) in enumerate(zip(jobs, theirs.found, strict=True)):
         words = (*job.options, "--wrap", WORK)
         lines.append(f"    {number}: {job.user}: sbatch {shlex.join(words)}  # {one}")
     return Found(counts, apart, "\n".join(lines))
-
-
-def stands(one: Outcome) -> str:
-    """What matters of a job to others: refused, running, or waiting."""
-    if one.refusal:
-        return "refused"
-    return "RUNNING" if "RUNNING" in f"{one.state} {one.reason}" else "waiting"
-
-
-def judge(
-    job: Submission, left: Outcome, right: Outcome, holds: set[str], known: list[Known]
-) -> str:
-    """equal, known or different. Of several limits that hold a job (`holds`: in gsched's eyes) one
-    is told: "another"."""
-    if left == right:
-        return "equal"
-    words = [re.fullmatch(r"(?:ARRAY \d+x )?PENDING (\w+)", str(one)) for one in (left, right)]
-    if all(words) and words[0] is not None and words[0][1] in holds:
-        return "another"
-    if left.state == right.state == MADEWAY and int(right.reason) < int(left.reason):
-        # Those go that cost least (docs/preemption.md): never more than with Slurm.
-        return "known"
-    for one in known:
-        if not one.job.search(" ".join(job.options)):
-            continue
-        if one.slurm.fullmatch(str(left)) and one.gsched.fullmatch(str(right)):
-            return "known"
-    return "different"
-
-
-def load_expected(path: Path = EXPECTED) -> list[Known]:
-    """The known differences; Problem for an entry that cannot be understood."""
-    known = []
-    for raw in tomllib.loads(path.read_text()).get("entry", []):
-        if set(raw) - {"job"} != {"slurm", "gsched", "reason"}:
-            raise Problem(f"{path.name}: an entry is not understood: {raw}")
-        slurm, gsched, job = (re.compile(raw.get(key, "")) for key in ("slurm", "gsched", "job"))
-        known.append(Known(slurm, gsched, raw["reason"], job))
-    return known
 
 
 # ---- the two clusters --------------------------------------------------------------------------
@@ -441,7 +451,7 @@ def real_slurm() -> Side:
     base = os.environ.get("PEER_DIR", "/tmp/peer-policies")
     env = {**os.environ, "PEER_DIR": base, "PEER_PORT": os.environ.get("PEER_PORT", "18600")}
     words = [str(up), "--sched", PASSES]
-    for one in WEIGHTS:
+    for one in (*WEIGHTS, LICENSES):
         words += ["--conf", one]
     subprocess.run(words, env=env, check=True, stdout=subprocess.DEVNULL)
     return Side("slurm", f"{base}/etc/slurm.conf", Path("/usr/bin"))
@@ -506,7 +516,8 @@ def main() -> int:
             f"{len(options.seeds)} seeds, {jobs} jobs: {total['equal']} equal, {total['another']} "
             f"wait for another of the limits that hold them, "
             f"{total['known']} known, {total['different']} different; "
-            f"{total['setup']} commands of sacctmgr different"
+            f"{total['setup']} commands of sacctmgr different; of those that run on both "
+            f"{total['on the same nodes']} on the same nodes, {total['on others']} on others"
         )
         return 1 if total["different"] or total["setup"] else 0
     except (Problem, OSError, subprocess.SubprocessError) as error:

@@ -4,7 +4,9 @@ The policy is a list of sacctmgr's commands (accounts, QOS, users, with limits o
 checked when a job is submitted or started), and now and then a partition's QOS and who preempts
 whom; a job, or an array, is a user and options of sbatch. The same seed gives the same draw on
 every machine. Limits are drawn near what the jobs ask for on a cluster of four nodes with 16 CPUs,
-64,000 MB and eight GPUs each, so that about half of the jobs meet one.
+64,000 MB and eight GPUs each, so that about half of the jobs meet one. Seeds past 1000 draw more
+kinds of requests besides (draw_more): features, several partitions, holds, dependencies, licences,
+an advance reservation, tasks and GPUs in other forms.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+#: the last seed that draws what is drawn by all
+MORE = 1000
 #: users that must exist on the machine
 USERS = ("wren", "lark", "finch")
 
@@ -36,6 +40,8 @@ class Draw:
     partitions: dict[str, str] = field(default_factory=dict)
     #: submitted once the others are decided: jobs of a QOS that preempts
     late: list[Submission] = field(default_factory=list)
+    #: scontrol's words for an advance reservation; its name comes first
+    reservation: tuple[str, ...] = ()
 
 
 def draw(seed: int) -> Draw:
@@ -55,7 +61,30 @@ def draw(seed: int) -> Draw:
         made.partitions[rng.choice(("gpu", "debug"))] = rng.choice([*qos, f"p{seed}qp"])
     if rng.random() < 0.3:
         _draw_preemption(rng, made, homes, qos)
+    if seed > MORE:
+        draw_more(Random(f"more {seed}"), made)
     return made
+
+
+def draw_more(rng: Random, made: Draw) -> None:
+    """More kinds of requests, on top of the jobs that were drawn."""
+    if rng.random() < 0.5:
+        name = f"p{made.seed}r"
+        what = rng.choice(("Nodes=node4", "Nodes=node[3-4]", "NodeCnt=1 PartitionName=gpu"))
+        words = ["StartTime=now", "Duration=600", *what.split(), f"Users={rng.choice(USERS)}"]
+        made.reservation = (name, *words)
+    for number, job in enumerate(made.jobs):
+        options = list(job.options)
+        for chance, choices in MORE_OPTIONS:
+            if rng.random() < chance:
+                options += rng.choice(choices).split()
+        if made.reservation and rng.random() < 0.25:
+            options.append(f"--reservation={made.reservation[0]}")
+        if number and rng.random() < 0.1:
+            # Of an earlier job: its id stands in for its number.
+            kind = rng.choice(("after", "afterany", "afterok", "afternotok"))
+            options.append(f"-d{kind}:{{{rng.randrange(number)}}}")
+        made.jobs[number] = Submission(job.user, tuple(options))
 
 
 def _draw_preemption(rng: Random, made: Draw, homes: dict[str, list[str]], qos: list[str]) -> None:
@@ -153,6 +182,23 @@ def _draw_job(
     if rng.random() < 0.1:
         options.append(f"-a0-{rng.randint(1, 4)}{rng.choice(('', '', '%1', '%2'))}")
     return Submission(user, tuple(options))
+
+
+#: how often a job gets one of these options
+MORE_OPTIONS = (
+    (0.15, ("-Ch100", "-CrackA", "-CrackB", "-CrackA|rackB", "-CrackA&h100", "-Cnone")),
+    (0.15, ("-pgpu,debug", "-pdebug,gpu")),
+    (0.08, ("-H", "--priority=0")),
+    (0.06, ("--begin=now+1hour",)),
+    (0.06, ("--nice=10", "--nice=1000")),
+    (0.06, ("-d singleton",)),
+    (0.15, ("-Lmatlab", "-Lmatlab:2", "-Lansys:3", "-Lmatlab:5", "-Lmatlab,ansys:2")),
+    (0.1, ("--exclusive", "--exclusive=user", "--oversubscribe", "--overcommit")),
+    (0.1, ("--ntasks-per-node=2", "--ntasks-per-node=8", "--mincpus=4")),
+    (0.1, ("--gpus-per-task=1", "--cpus-per-gpu=2", "--mem-per-gpu=4G", "--gres=gpu:h100:2")),
+    (0.1, ("-wnode2", "-xnode[1-3]", "-xnode1", "-wnode[1-2]")),
+    (0.05, ("--time-min=5", "--deadline=now+20minutes", "--tmp=1M", "--contiguous", "--mem=0")),
+)
 
 
 def _tres(rng: Random) -> str:
