@@ -149,7 +149,11 @@ def _jobs(
     from gsched_cli.scontrol_job import job_lines
 
     now = reader.now()
-    views = chosen_jobs(what, env, reader, now)
+    try:
+        views = chosen_jobs(what, env, reader, now)
+    except _NoSuchTask as problem:
+        streams.stdout.write(problem.text)
+        return problem.code
     if not views:
         streams.stdout.write("No jobs in the system\n")
         return 0
@@ -164,6 +168,10 @@ def _jobs(
             lines[place + 1 : place + 1] = record_lines(why, lambda t: timestamp(t, env, now))
         layout.record(lines, but="SubmitLine=")
     return 0
+
+
+class _NoSuchTask(Stop):
+    """The array is there, but not that task of it: said on standard output, as in Slurm."""
 
 
 def chosen_jobs(
@@ -187,6 +195,8 @@ def chosen_jobs(
             )
         ]
         if not jobs:
+            if rows.jobs and wanted[0][1] >= 0:
+                raise _NoSuchTask(1, f"Job {wanted[0][0]}_{wanted[0][1]} not found\n")
             raise Stop(1, "slurm_load_jobs error: Invalid job id specified\n")
         jobs = [shown for job in jobs for shown in _as_asked(job, wanted)]
     when_looked_at(jobs, reader)

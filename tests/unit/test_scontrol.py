@@ -343,6 +343,14 @@ def ask(
     return invoke(run, argv, reader or cluster(shown_job()), env, stdin, cwd)
 
 
+def test_a_task_that_an_array_has_not() -> None:
+    """As Slurm 22.05: on standard output."""
+    array = make_job(57, "held", cpu_shape(), array_job_id=57, array_pending="0-3")
+    assert invoke(run, ["show", "job", "57_9"], cluster(array)) == ("Job 57_9 not found\n", "", 1)
+    unknown = ("", "slurm_load_jobs error: Invalid job id specified\n", 1)
+    assert invoke(run, ["show", "job", "58_1"], cluster(array)) == unknown
+
+
 def answering(*errors: tuple[str, str]) -> FakeReader:
     reader = cluster(shown_job())
     reader.answers = [Done(b"", 1, errors=list(errors))]
