@@ -202,12 +202,15 @@ class _Report:
             self._sort,
             _passes(_tests(self._wanted, active=active)),
             planned=self._planned,
-            split=_split if self._split else None,
+            split=self._parts if self._split else None,
             kind=(tuple(sorted(self._env.items())), self._cluster),
             convert=self._wanted.convert,
             bitstr_len=self._bitstr_len,
             members=None if self._split else member,
         )
+
+    def _parts(self, job: Job) -> list[Job]:
+        return _split(job) if self._wanted.each_task else _named(job, self._wanted.jobs or [])
 
 
 def _ordered(value: object) -> object:
@@ -252,7 +255,10 @@ def _step_passes(view: StepView, wanted: Wanted) -> bool:
 def _is_job(view: JobView, number: int, task: int) -> bool:
     """Whether an id names the job: its own, its array's, that of its heterogeneous job."""
     if task >= 0:
-        return number == view.array_job_id and task == view.job.array_task_id
+        own = task == view.job.array_task_id
+        if view.together:
+            own = task in array_tasks(view.job.array_pending)
+        return number == view.array_job_id and own
     return number in (view.job.id, view.array_job_id, view.job.het_job_id)
 
 
@@ -295,6 +301,19 @@ def _split(job: Job) -> list[Job]:
     return [
         msgspec.structs.replace(job, array_task_id=task) for task in array_tasks(job.array_pending)
     ]
+
+
+def _named(job: Job, jobs: Sequence[tuple[int, int]]) -> list[Job]:
+    """Of the tasks that are together in a record those that are named, still together."""
+    if job.array_task_id >= 0 or not job.array_pending:
+        return [job]
+    if any(task < 0 and number in (job.id, job.array_job_id) for number, task in jobs):
+        return [job]
+    asked = {task for number, task in jobs if number == job.array_job_id}
+    tasks = [task for task in array_tasks(job.array_pending) if task in asked]
+    if len(tasks) > 1:
+        return [msgspec.structs.replace(job, array_pending=",".join(map(str, tasks)))]
+    return [msgspec.structs.replace(job, array_task_id=task) for task in tasks]
 
 
 def _tests(wanted: Wanted, *, active: bool = False) -> list[Callable[[JobView], bool]]:

@@ -268,6 +268,13 @@ def test_waiting_tasks_of_an_array_share_a_line() -> None:
     assert ask("-h", "-j", "300_5,300_6", "-o", "%i %r", "-S", "i", reader=reader)[0] == (
         "300_5 JobHeldAdmin\n300_6 BeginTime\n"
     )
+    # But those of one record together, as 22.05 showed A_20,A_30.
+    assert ask("-h", "-j", "300_6,300_0,300_1,300_5", "-o", "%i", "-S", "A", reader=reader)[0] == (
+        "300_[0-1,6]\n300_5\n"
+    )
+    assert ask("-h", "-r", "-j", "300_6,300_0", "-o", "%i", "-S", "i", reader=reader)[0] == (
+        "300_0\n300_6\n"
+    )
 
 
 def test_what_shares_no_line() -> None:
