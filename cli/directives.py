@@ -243,6 +243,9 @@ def _translate(
     if not pbs and letter == "W":
         # LSF counts hours:minutes.
         return [(BY_NAME["time"], value if ":" not in value else value + ":00")]
+    if not pbs and letter == "n":
+        # The fewest and the most that LSF would give.
+        value = value.rpartition(",")[2]
     if not pbs and letter == "M":
         return [(BY_NAME["mem-per-cpu"], f"{value}K" if value.isdigit() else value)]
     if pbs and letter == "p" and not re.fullmatch(r"-?[0-9]{1,5}", value):
@@ -266,7 +269,10 @@ def _pbs_resources(text: str) -> list[tuple[Option, str | None]]:
         key, _, value = item.partition("=")
         if key in {"nodes", "select"}:
             count, *more = value.split(":")
-            if count.isdigit():
+            if "+" in value:
+                said.append((BY_NAME["nodelist"], value.replace("+", ",")))
+                more = []
+            elif count.isdigit():
                 said.append((BY_NAME["nodes"], count))
             elif count:
                 said.append((BY_NAME["nodelist"], count))
@@ -282,5 +288,8 @@ def _pbs_resources(text: str) -> list[tuple[Option, str | None]]:
                 if target and number:
                     said.append((BY_NAME[target], number))
         elif key in simple and value:
+            if key.endswith("mem") and re.fullmatch(r"[0-9]{1,18}[bB]", value):
+                # Bytes.
+                value = f"{max(1, -(-int(value[:-1]) >> 20))}M"
             said.append((BY_NAME[simple[key]], value))
     return said

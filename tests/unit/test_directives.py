@@ -148,6 +148,9 @@ def test_letters_of_pbs_and_lsf_without_a_meaning_here() -> None:
     for line in ("-k oe", "-c n", "-C x", "-I", "-W depend=afterok:1", "-u root", "-S /bin/sh"):
         assert foreign(f"#PBS {line}") == []
     assert foreign("#PBS -p 5") == [("nice", "5")]
+    assert foreign("#PBS -l nodes=node1+node2") == [("nodelist", "node1,node2")]
+    assert foreign("#PBS -l mem=1b") == [("mem", "1M")]
+    assert foreign("#BSUB -n 2,4") == [("ntasks", "4")]
     assert foreign("#BSUB -cwd /tmp", "#BSUB -m node1") == [
         ("chdir", "/tmp"),
         ("nodelist", "node1"),
