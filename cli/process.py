@@ -114,6 +114,8 @@ def _soft_limit(name: str) -> int | None:
 
 def _become(uid: int, gid: int) -> None:
     # Loaded while their files can still be read for certain.
+    import encodings.idna  # noqa: F401
+    import hashlib  # noqa: F401
     import resource  # noqa: F401
 
     import gsched.client
