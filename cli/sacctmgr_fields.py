@@ -86,7 +86,7 @@ def _of_tres(name: str, kind: str) -> Callable[[AssocRow], str]:
 A = Field[AssocRow]
 
 ASSOC: tuple[A, ...] = (
-    A(("Account",), "Account", 10, lambda r: " " * r.depth + r.assoc.account, 3),
+    A(("Account", "Acct"), "Account", 10, lambda r: " " * r.depth + r.assoc.account, 3),
     A(("Cluster",), "Cluster", 10, lambda r: r.cluster),
     A(("Comment",), "Comment", 20, lambda r: r.assoc.comment, 3),
     A(("DefaultQOS", "Def QOS", "DefQOS"), "Def QOS", 9, lambda r: r.limits.default_qos or "", 8),
@@ -115,9 +115,15 @@ ASSOC: tuple[A, ...] = (
     A(("MaxTRESRunMins",), "MaxTRESRunMins", 14, _tres("max_tres_run_mins"), 8),
     A(("MaxTRESPerNode",), "MaxTRESPerNode", 14, _tres("max_tres_per_node"), 11),
     A(("MaxTRESPerJob", "MaxTRES"), "MaxTRES", 13, _tres("max_tres_per_job"), 7),
-    A(("MaxCPUMins",), "MaxCPUMins", 11, _of_tres("max_tres_mins_per_job", "cpu"), 7),
-    A(("MaxCPUs",), "MaxCPUs", 8, _of_tres("max_tres_per_job", "cpu"), 7),
-    A(("MaxNodes",), "MaxNodes", 8, _of_tres("max_tres_per_job", "node"), 4),
+    A(
+        ("MaxCPUMins", "MaxCPUMinsPerJob"),
+        "MaxCPUMins",
+        11,
+        _of_tres("max_tres_mins_per_job", "cpu"),
+        7,
+    ),
+    A(("MaxCPUs", "MaxCPUsPerJob"), "MaxCPUs", 8, _of_tres("max_tres_per_job", "cpu"), 7),
+    A(("MaxNodes", "MaxNodesPerJob"), "MaxNodes", 8, _of_tres("max_tres_per_job", "node"), 4),
     A(("MaxJobs",), "MaxJobs", 7, _lim("max_jobs"), 4),
     A(("MaxJobsAccrue",), "MaxJobsAccrue", 13, _lim("max_jobs_accrue"), 8),
     A(("MaxSubmitJobs", "MaxSubmit"), "MaxSubmit", 9, _lim("max_submit_jobs"), 4),
@@ -182,7 +188,7 @@ def _user(row: AssocRow) -> User:
 
 
 ACCOUNT: tuple[A, ...] = (
-    A(("Account",), "Account", 10, lambda r: _own(r).name, 3),
+    A(("Account", "Acct"), "Account", 10, lambda r: _own(r).name, 3),
     A(
         ("Coordinators",),
         "Coord Accounts",
@@ -214,6 +220,10 @@ class _Q:
     def tres(name: str) -> Callable[[QosRow], str]:
         return lambda row: tres.text(getattr(row.qos, name), row.known)
 
+    @staticmethod
+    def of(name: str, kind: str) -> Callable[[QosRow], str]:
+        return lambda row: number(getattr(row.qos, name).get(kind))
+
 
 Q = Field[QosRow]
 
@@ -224,8 +234,11 @@ QOS: tuple[Q, ...] = (
     Q(("GrpTRES",), "GrpTRES", 13, _Q.tres("grp_tres"), 7),
     Q(("GrpTRESMins",), "GrpTRESMins", 13, _Q.tres("grp_tres_mins"), 8),
     Q(("GrpTRESRunMins",), "GrpTRESRunMins", 13, _Q.tres("grp_tres_run_mins"), 8),
-    Q(("GrpCPUs",), "GrpCPUs", 8, lambda r: number(r.qos.grp_tres.get("cpu")), 7),
-    Q(("GrpNodes",), "GrpNodes", 8, lambda r: number(r.qos.grp_tres.get("node")), 4),
+    Q(("GrpCPUMins",), "GrpCPUMins", 11, _Q.of("grp_tres_mins", "cpu"), 8),
+    Q(("GrpCPURunMins",), "GrpCPURunMins", 13, _Q.of("grp_tres_run_mins", "cpu"), 7),
+    Q(("GrpCPUs",), "GrpCPUs", 8, _Q.of("grp_tres", "cpu"), 7),
+    Q(("GrpMem",), "GrpMem", 7, _Q.of("grp_tres", "mem"), 4),
+    Q(("GrpNodes",), "GrpNodes", 8, _Q.of("grp_tres", "node"), 4),
     Q(("GrpJobs",), "GrpJobs", 7, _Q.num("grp_jobs"), 4),
     Q(("GrpJobsAccrue",), "GrpJobsAccrue", 13, _Q.num("grp_jobs_accrue"), 8),
     Q(("GrpSubmitJobs", "GrpSubmit"), "GrpSubmit", 9, _Q.num("grp_submit_jobs"), 4),
@@ -265,10 +278,17 @@ QOS: tuple[Q, ...] = (
         8,
     ),
     Q(("MaxTRES", "MaxTRESPerJob"), "MaxTRES", 13, _Q.tres("max_tres_per_job"), 7),
-    Q(("MaxCPUs",), "MaxCPUs", 8, lambda r: number(r.qos.max_tres_per_job.get("cpu")), 7),
-    Q(("MaxCPUsPerUser",), "MaxCPUsPU", 9, lambda r: number(r.qos.max_tres_pu.get("cpu")), 11),
-    Q(("MaxNodes",), "MaxNodes", 8, lambda r: number(r.qos.max_tres_per_job.get("node")), 4),
-    Q(("MaxNodesPerUser",), "MaxNodesPU", 10, lambda r: number(r.qos.max_tres_pu.get("node")), 12),
+    Q(
+        ("MaxCPUMins", "MaxCPUMinsPerJob"),
+        "MaxCPUMins",
+        11,
+        _Q.of("max_tres_mins_per_job", "cpu"),
+        7,
+    ),
+    Q(("MaxCPUs", "MaxCPUsPerJob"), "MaxCPUs", 8, _Q.of("max_tres_per_job", "cpu"), 7),
+    Q(("MaxCPUsPerUser",), "MaxCPUsPU", 9, _Q.of("max_tres_pu", "cpu"), 11),
+    Q(("MaxNodes", "MaxNodesPerJob"), "MaxNodes", 8, _Q.of("max_tres_per_job", "node"), 4),
+    Q(("MaxNodesPerUser",), "MaxNodesPU", 10, _Q.of("max_tres_pu", "node"), 12),
     Q(("MaxJobsPerUser", "MaxJobsPU", "MaxJobs"), "MaxJobsPU", 9, _Q.num("max_jobs_pu"), 4),
     Q(("MaxJobsPerAccount", "MaxJobsPA"), "MaxJobsPA", 9, _Q.num("max_jobs_pa"), 9),
     Q(
@@ -287,6 +307,7 @@ QOS: tuple[Q, ...] = (
     ),
     Q(("MaxWall", "MaxWallDurationPerJob"), "MaxWall", 11, lambda r: wall(r.qos.max_wall), 4),
     Q(("MinPrioThresh", "MinPrioThreshold"), "MinPrioThres", 12, _Q.num("min_prio_thresh"), 4),
+    Q(("MinCPUs", "MinCPUsPerJob"), "MinCPUs", 8, _Q.of("min_tres_per_job", "cpu"), 7),
     Q(("MinTRES", "MinTRESPerJob"), "MinTRES", 13, _Q.tres("min_tres_per_job"), 4),
     Q(("Name",), "Name", 10, lambda r: r.qos.name),
     Q(("Preempt",), "Preempt", 10, lambda r: ",".join(sorted(r.qos.preempt)), 7),
@@ -301,6 +322,13 @@ QOS: tuple[Q, ...] = (
     Q(("Priority",), "Priority", 10, lambda r: str(r.qos.priority), 3),
     Q(("UsageFactor",), "UsageFactor", 11, lambda r: factor(r.qos.usage_factor), 6),
     Q(("UsageThreshold", "UsageThres"), "UsageThres", 10, lambda r: factor(r.qos.usage_thres), 6),
+)
+
+#: every column of these listings, empty: Slurm has one table of names for all of them, and shows
+#: nothing for what the records of a listing do not have. A letter or two name only an own column.
+EMPTY: tuple[Field[Any], ...] = tuple(
+    field._replace(read=lambda row: "", least=max(field.least, 3))
+    for field in (*ASSOC, *QOS, *USER, *ACCOUNT)
 )
 
 #: what a listing shows that names no format

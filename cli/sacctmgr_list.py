@@ -143,7 +143,7 @@ def list_associations(state: State, said: Said) -> str:
     table = fields.ASSOC_TREE if said.on("tree") else fields.ASSOC
     if said.on("wopinfo"):
         table = (*fields.NO_PARENT, *table)
-    return written(chosen(form, table), associations(state, said), state.look)
+    return written(chosen(form, table, fields.EMPTY), associations(state, said), state.look)
 
 
 # ---- accounts and users -------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def list_accounts(state: State, said: Said) -> str:
     form = fields.ACCOUNT_DEFAULT + (",Coordinators" if said.on("withcoord") else "")
     if with_assoc:
         form += "," + fields.ACCOUNT_ASSOC
-    shown = chosen(said.format or form, _both(fields.ACCOUNT))
+    shown = chosen(said.format or form, _both(fields.ACCOUNT), fields.EMPTY)
     found = accounts(state, said)
     rows = [_alone(state, account, None) for account in found]
     if with_assoc:
@@ -233,7 +233,7 @@ def list_users(state: State, said: Said) -> str:
     form = fields.USER_DEFAULT + (",Coordinators" if said.on("withcoord") else "")
     if with_assoc:
         form += "," + fields.USER_ASSOC
-    shown = chosen(said.format or form, _both(fields.USER))
+    shown = chosen(said.format or form, _both(fields.USER), fields.EMPTY)
     found = users(state, said)
     narrowed = any(key in said.where for key in ("account", "partition", "id"))
     rows = [_alone(state, None, user) for user in found]
@@ -272,7 +272,7 @@ def qos(state: State, said: Said) -> list[Qos]:
 
 
 def list_qos(state: State, said: Said) -> str:
-    shown = chosen(said.format or fields.QOS_DEFAULT, fields.QOS)
+    shown = chosen(said.format or fields.QOS_DEFAULT, fields.QOS, fields.EMPTY)
     return written(shown, [QosRow(one, known(state)) for one in qos(state, said)], state.look)
 
 

@@ -31,15 +31,19 @@ class Look(NamedTuple):
     parsable: str = ""
 
 
-def chosen(form: str, fields: Sequence[Field[Row]]) -> list[Shown[Row]]:
-    """The columns of a format; a width may follow (`name%20`, `name%-10`). Stop for a name that
-    there is not."""
+def chosen(
+    form: str, fields: Sequence[Field[Row]], others: Sequence[Field[Row]] = ()
+) -> list[Shown[Row]]:
+    """The columns of a format; a width may follow (`name%20`, `name%-10`). `others` are those that
+    are meant where none of `fields` is. Stop for a name that there is not."""
     shown: list[Shown[Row]] = []
     for item in form.split(","):
         name, percent, size = item.strip().partition("%")
         if not name:
             continue
-        field = _find(name, fields)
+        field = _find(name, fields) or _find(name, others)
+        if field is None:
+            raise Stop(1, f"Unknown field '{name}'\n")
         width = field.width
         if percent:
             digits = size.lstrip("-")
@@ -49,7 +53,7 @@ def chosen(form: str, fields: Sequence[Field[Row]]) -> list[Shown[Row]]:
     return shown
 
 
-def _find(name: str, fields: Sequence[Field[Row]]) -> Field[Row]:
+def _find(name: str, fields: Sequence[Field[Row]]) -> Field[Row] | None:
     low = name.lower()
     for field in fields:
         if any(low == one.lower() for one in field.names):
@@ -57,7 +61,7 @@ def _find(name: str, fields: Sequence[Field[Row]]) -> Field[Row]:
     for field in fields:
         if len(low) >= field.least and any(one.lower().startswith(low) for one in field.names):
             return field
-    raise Stop(1, f"Unknown field '{name}'\n")
+    return None
 
 
 def written(shown: Sequence[Shown[Row]], rows: Iterable[Row], look: Look) -> str:
