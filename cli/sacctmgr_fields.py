@@ -324,11 +324,11 @@ QOS: tuple[Q, ...] = (
     Q(("UsageThreshold", "UsageThres"), "UsageThres", 10, lambda r: factor(r.qos.usage_thres), 6),
 )
 
-#: every column of these listings, empty: Slurm has one table of names for all of them, and shows
+_ALL: list[Field[Any]] = [*ASSOC, *QOS, *USER, *ACCOUNT]
+#: Every column of these listings, empty: Slurm has one table of names for all of them, and shows
 #: nothing for what the records of a listing do not have. A letter or two name only an own column.
 EMPTY: tuple[Field[Any], ...] = tuple(
-    field._replace(read=lambda row: "", least=max(field.least, 3))
-    for field in (*ASSOC, *QOS, *USER, *ACCOUNT)
+    field._replace(read=lambda row: "", least=max(field.least, 3)) for field in _ALL
 )
 
 #: what a listing shows that names no format
