@@ -158,6 +158,8 @@ class JobView:
     def configuring(self) -> bool:
         """Its nodes are being made ready, and that takes time: a node that answers at once is never
         seen waiting for, as with Slurm."""
+        if self.job.state is JobState.SUSPENDED:
+            return False
         if self.job.prolog_due:
             return True
         return self.job.configuring and self.past(self.job.start_time + CONFIGURING_S)
@@ -200,6 +202,8 @@ class JobView:
         if job.held is not Hold.NONE and not job.state.finished:
             # Told to wait when it is queued again.
             return "JobHeldUser" if job.held is Hold.USER else "JobHeldAdmin"
+        if job.sliced and not job.state.finished:
+            return "TimeSlice"
         return job.reason or "None"
 
     def _waiting(self) -> str:

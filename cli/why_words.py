@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from gsched.model.why import Away, Cause, JobRef, Kept, Lack, Place, Rank, Why
 from gsched.units import format_limit, format_memory_short
 from gsched_cli.why_preempt import CAUSES as PREEMPTION
+from gsched_cli.why_still import CAUSES as STILL
 
 #: epoch seconds as text
 When = Callable[[int], str]
@@ -343,6 +344,7 @@ _CAUSES: dict[str, Callable[[Why, Cause, When], str]] = {
     "new": _new,
     "settling": _settling,
     **PREEMPTION,
+    **STILL,
 }
 
 
@@ -532,6 +534,8 @@ def lines(why: Why, when: When) -> Iterator[str]:
             on = f" on {why.nodes}" if why.nodes else ""
             ended = f", ended {when(why.ended)}" if why.ended and why.state != "RUNNING" else ""
             yield f"  started {when(why.began)}{on}{ended}"
+        for text in sentences(why, when):
+            yield f"  {text}"
         return
     # The word of a list without blanks, as squeue has it.
     yield head if why.starts or " " in why.reason else f"{head}: {why.reason}"

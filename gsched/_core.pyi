@@ -479,8 +479,9 @@ class Core:
         can have it, and what it keeps is its memory and its counted resources. ValueError where a
         GPU is held by another, it is a share of one, or it holds nothing there. Cost: its nodes."""
 
-    def set_end(self, key: int, end: int) -> None:
-        """When it is expected to end (seconds, 0: no limit)."""
+    def set_end(self, key: int, end: int, late: Sequence[tuple[int, int]] = ()) -> None:
+        """When it is expected to end (seconds, 0: no limit). late: (node, until) where others hold
+        what it has there after it, until then (0: without limit). Cost: its nodes."""
 
     def allocation(self, key: int) -> tuple[tuple[int, int, int, int, int], ...]:
         """(node, cpus, tasks, mem_mb, gpu_mask) of each node it still holds; () if unknown."""

@@ -386,6 +386,7 @@ class Core(Quick):
     def reserve(self, job: Job, want: Request, now: int) -> None:
         """The earliest time at which something ends and the job fits for its whole duration."""
         times = {self.end_of(held, now) for held in self.held.values()} | self.boundaries()
+        times |= {self.back_at(held, i, now) for held in self.held.values() for i in held.late}
         times |= {planned.until for planned in self.planned}
         for time in sorted(t for t in times if t > now):
             span = self.span(job, time)

@@ -350,6 +350,8 @@ class Held:
     #: the lot that it shares cores of, and node -> these
     lot: int = -1
     slots: dict[int, list[int]] = field(default_factory=dict)
+    #: node -> until when others hold after it what it has there
+    late: dict[int, int] = field(default_factory=dict)
 
     def counted(self, cpus: int) -> Counts:
         return self.extra + tuple((kind, cpus) for kind in self.caps)

@@ -79,6 +79,7 @@ class Book:
         for one in held:
             for node, cpus, _, mem, gpus in one.rows:
                 until, taken = self.ends(one.end), self.cpus(cpus, one.owner)
+                until = max(until, self.ends(one.late.get(node, 0)))
                 self.uses.append(Use(node, now, until, taken, mem, gpus, False, one.resv, True))
                 self.uses[-1].extra = one.counted(cpus)
                 self.uses[-1].milli, self.uses[-1].lot = one.milli, one.lot

@@ -166,8 +166,9 @@ class State(Windows, Topology, Sharing):
         if not self.held[key].rows:
             del self.held[key]
 
-    def set_end(self, key: int, end: int) -> None:
+    def set_end(self, key: int, end: int, late: Iterable[tuple[int, int]] = ()) -> None:
         self.held[key].end = end or FOREVER
+        self.held[key].late = {node: until or FOREVER for node, until in late}
 
     def wanted_by(self, number: int) -> Request:
         """The request of a planned job."""
@@ -186,9 +187,9 @@ class State(Windows, Topology, Sharing):
         ]
         for held in self.held.values():
             endless = held.end == FOREVER and held.since > plan
-            if self.end_of(held, now) <= time and not endless:
-                continue
             for node, cpus, _, mem, gpus in held.rows:
+                if self.back_at(held, node, now) <= time and not endless:
+                    continue
                 free[node].count(held.counted(cpus))
                 if held.lot >= 0:
                     cpus = free[node].join(held.lot, held.slots[node]) * self.nodes[node].threads
@@ -232,6 +233,11 @@ class State(Windows, Topology, Sharing):
     @staticmethod
     def end_of(held: Held, now: int) -> int:
         return now + YEAR if held.end == FOREVER else max(held.end, now + 1)
+
+    def back_at(self, held: Held, node: int, now: int) -> int:
+        """When what it has on a node is free: others may hold it after it."""
+        late = held.late.get(node, 0)
+        return max(self.end_of(held, now), now + YEAR if late == FOREVER else late)
 
     def empty(self, *, all_up: bool) -> list[Free]:
         return [

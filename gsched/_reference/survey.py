@@ -93,6 +93,9 @@ class Surveys(Refusing):
             else:
                 others = [p for i, p in enumerate(self.planned) if i not in self.skipped]
                 times = {self.end_of(held, now) for held in self.held.values()}
+                times |= {
+                    self.back_at(held, i, now) for held in self.held.values() for i in held.late
+                }
                 times |= {p.until for p in others} | self.boundaries()
                 times = {t for t in times if t > now}
             for time in sorted(times):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from gsched import _core
 from gsched.cluster import shapes
@@ -40,6 +40,10 @@ class Allocations:
         #: and the nodes on which something of their own is others'
         self._missing: dict[int, set[str]] = {}
         self._lots = Lots()
+        #: of jobs that stand still and shared their cores: the partition's number in the core
+        self._was: dict[int, int] = {}
+        #: what was told last of ends that limits alone do not say
+        self._expected: dict[int, tuple[int, Sequence[tuple[str, int]]]] = {}
         #: of jobs that share their cores: node -> the partition's number in the core
         self._lot: dict[int, dict[str, int]] = {}
 
@@ -57,9 +61,12 @@ class Allocations:
             rows = [(i, 0, mem, 0, tasks, ()) for i, _, mem, _, tasks, _ in rows]
         lot, numbers = -1, list[int]()
         part_of = self._nodes.config.partitions.get(job.partition)
-        alone = bool(job.paused or job.reservation or job.pool)
+        alone = bool(job.reservation or job.pool)
         if part_of is not None and not alone and shares(job.spec.shape, part_of):
             lot = self._nodes.partition_bit[job.partition]
+        if lot >= 0 and job.paused:
+            self._was[job.id], lot = lot, -1
+        if lot >= 0:
             for part in open_parts:
                 i = self._nodes.index[part.node]
                 threads = self._nodes.config.nodes[part.node].threads_per_core
@@ -193,9 +200,10 @@ class Allocations:
         """The core's key of what a job holds; None: nothing."""
         return self._key.get(job_id)
 
-    def unbind(self, key: int, end: int, reservation: int = -1) -> None:
+    def unbind(self, key: int, end: int, reservation: int = -1, lot: int = -1) -> None:
         """What a pass has set aside in a promise (see claims.py) is as any other's, or is in that
-        reservation from now on. Cost: its nodes."""
+        reservation from now on; or others of that partition may share its cores. Cost: its
+        nodes."""
         held = self._core.allocation(key)
         cores = dict(self._core.allocation_cores(key))
         rows = [
@@ -203,6 +211,8 @@ class Allocations:
             for node, cpus, tasks, mem, gpus in held
         ]
         terms = self._core.allocation_terms(key)
+        if lot >= 0:
+            terms |= {"lot": lot, "slots": ()}
         self._core.release(key)
         self._core.allocate(
             *(key, rows, end),
@@ -210,6 +220,13 @@ class Allocations:
             reservation=reservation,
             **terms,
         )
+
+    def share(self, job: Job, partition: str, end: int) -> None:
+        """A job has started in what was promised to it: from now on its cores are those of its
+        partition's jobs, where these share them. Before assign_cpus. Cost: its nodes."""
+        if shares(job.spec.shape, self._nodes.config.partitions[partition]):
+            lot = self._nodes.partition_bit[partition]
+            self.unbind(self._key[job.id], end, -1, lot)
 
     def give_back(self, key: int) -> None:
         """What a pass has set aside under `key` is not wanted."""
@@ -221,6 +238,8 @@ class Allocations:
         self._kept.pop(job_id, None)
         self._missing.pop(job_id, None)
         self._lot.pop(job_id, None)
+        self._was.pop(job_id, None)
+        self._expected.pop(job_id, None)
         key = self._key.pop(job_id, None)
         if key is not None and self._core.allocation(key):
             self._core.release(key)
@@ -236,7 +255,7 @@ class Allocations:
         mine = kept.get(part.node, part.cpu_ids)
         lot = self._lot.get(job.id, {}).pop(part.node, -1)
         if lot >= 0:
-            # What it gets back it has for itself.
+            self._was[job.id] = lot
             mine = self._lots.leave(i, lot, mine)
         self._nodes.free_cpus[i] |= mine
         kept[part.node] = 0
@@ -245,6 +264,9 @@ class Allocations:
     def take_back(self, job: Job, part: NodeAlloc, cpus: int, gpus: int) -> None:
         """One that stands still gets back what is free of its own on a node, but for so many CPUs
         and those GPUs that have been promised. Cost: nodes that it still holds."""
+        if job.id in self._was:
+            self._join_again(job, part, cpus, gpus)
+            return
         key, kept, node = self._key[job.id], self._kept[job.id], part.node
         i = self._nodes.index[node]
         mine, free = kept[node], self._nodes.free_cpus[i]
@@ -266,6 +288,41 @@ class Allocations:
         if mine == part.cpu_ids and had | back == part.gpus:
             self._missing[job.id].discard(node)
 
+    def _join_again(self, job: Job, part: NodeAlloc, cpus: int, gpus: int) -> None:
+        """The same for one that shares its cores: it has those back, too, that others of its
+        partition have."""
+        key, kept, node, lot = self._key[job.id], self._kept[job.id], part.node, self._was[job.id]
+        i = self._nodes.index[node]
+        threads = self._nodes.config.nodes[node].threads_per_core
+        most = jobs_on_a_core(list(self._nodes.config.partitions.values())[lot])
+        mine, free = kept[node], self._nodes.free_cpus[i]
+        shared = self._lots.open(i, lot, most) & part.cpu_ids & ~mine
+        fresh = free & part.cpu_ids & ~mine
+        whole = (1 << threads) - 1
+        while fresh and fresh.bit_count() + cpus > free.bit_count():
+            low = (fresh & -fresh).bit_length() - 1
+            fresh &= ~(whole << low // threads * threads)
+        used = self._core.node_free(i)[2]
+        had = next(row[4] for row in self._core.allocation(key) if row[0] == i)
+        back = part.gpus & ~used & ~gpus
+        if fresh or shared or back:
+            self._lots.restore(i, lot, fresh | shared, threads)
+            self._nodes.free_cpus[i] = free & ~fresh
+            kept[node] = mine = mine | fresh | shared
+            self._lot.setdefault(job.id, {})[node] = lot
+            rows, numbers = [], []
+            for row in self._core.allocation(key):
+                ids = kept[self._nodes.names[row[0]]]
+                masks = row[4] | (back if row[0] == i else 0)
+                rows.append((row[0], ids.bit_count(), row[3], masks, row[2]))
+                numbers.append(self._lots.numbers(row[0], lot, ids))
+            terms = self._core.allocation_terms(key) | {"lot": lot, "slots": numbers}
+            self._core.release(key)
+            self._core.allocate(key, rows, adopt=True, **terms)
+            self._expected.pop(job.id, None)
+        if mine == part.cpu_ids and had | back == part.gpus:
+            self._missing[job.id].discard(node)
+
     def kept(self, job_id: int, node: str) -> tuple[int, int]:
         """(CPUs, GPUs) that one that stands still has of its own on a node."""
         i = self._nodes.index[node]
@@ -277,13 +334,26 @@ class Allocations:
         if self._missing[job_id]:
             return False
         del self._kept[job_id], self._missing[job_id]
+        self._was.pop(job_id, None)
         return True
 
     def set_end(self, job: Job) -> None:
         """A running job's expected end has changed."""
         key = self._key.get(job.id)
+        self._expected.pop(job.id, None)
         if key is not None:
             self._core.set_end(key, job.end_time)
+
+    def expect(self, job_id: int, end: int, late: Sequence[tuple[str, int]]) -> bool:
+        """When a job is expected to have ended (0: never), and on which of its nodes others have
+        what it holds until later. Whether that is news. Cost: its nodes."""
+        key = self._key.get(job_id)
+        if key is None or self._expected.get(job_id) == (end, late):
+            return False
+        self._expected[job_id] = end, late
+        index = self._nodes.index
+        self._core.set_end(key, end, [(index[name], at) for name, at in late])
+        return True
 
     def move(self, job: Job, pool: str) -> None:
         """A running job is in the units of that account from now on; "" of none. Cost: unbind."""
@@ -294,6 +364,7 @@ class Allocations:
     def overdue(self, job_id: int, now: int) -> None:
         """What a job holds is expected back at once."""
         key = self._key.get(job_id)
+        self._expected.pop(job_id, None)
         if key is not None:
             self._core.set_end(key, max(now, 1))
 
@@ -306,6 +377,10 @@ class Allocations:
             return None
         part = list(self._nodes.config.partitions.values())[lot]
         return lot, jobs_on_a_core(part)
+
+    def shares(self, job_id: int) -> bool:
+        """Whether a job shares its cores with others of its partition, on any node."""
+        return bool(self._lot.get(job_id))
 
     def parts_held(self, job_id: int) -> int:
         """Parts of one GPU that a job holds on each of its nodes; 0 none, or whole GPUs."""

@@ -112,6 +112,8 @@ class Cluster:
         self.give_back = self._allocations.give_back
         self.parts_held = self._allocations.parts_held
         self.mates = self._allocations.mates
+        self.shares = self._allocations.shares
+        self.share = self._allocations.share
         self.gpu_bits = self._nodes.gpu_bits
         self.best_gpus = self._nodes.best_gpus
 
@@ -255,6 +257,10 @@ class Cluster:
         """A running job's expected end has changed."""
         self.changes += 1
         self._allocations.set_end(job)
+
+    def expect(self, job_id: int, end: int, late: Sequence[tuple[str, int]] = ()) -> None:
+        """When what a job holds is expected back (see Allocations.expect)."""
+        self.changes += self._allocations.expect(job_id, end, late)
 
     def queued(self, job_id: int) -> bool:
         return job_id in self._queue

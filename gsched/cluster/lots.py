@@ -68,6 +68,16 @@ class Lots:
             cpu_ids &= ~core
         return numbers
 
+    def open(self, node: int, lot: int, most: int) -> int:
+        """CPU ids of a lot that one job more may hold."""
+        there = self._cores.get((node, lot), {})
+        return sum(cpus for cpus, jobs in there.values() if jobs < most)
+
+    def numbers(self, node: int, lot: int, cpu_ids: int) -> int:
+        """The numbers of the cores of a lot that these CPU ids are, as a bitmap."""
+        there = self._cores.get((node, lot), {})
+        return sum(1 << number for number, (cpus, _) in there.items() if cpus & cpu_ids)
+
     def leave(self, node: int, lot: int, cpu_ids: int) -> int:
         """A job is gone from these CPU ids: those that nobody holds any more."""
         there = self._cores.get((node, lot), {})

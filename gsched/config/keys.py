@@ -246,6 +246,7 @@ FIELDS: dict[str, tuple[str, Parse]] = {
     "prologflags": ("prolog_flags", values.words),
     "returntoservice": ("return_to_service", _bounded(0, 2)),
     "schedulerparameters": ("scheduler_parameters", _text),
+    "schedulertimeslice": ("scheduler_time_slice", _bounded(5, 65533)),
     "schedulertype": ("scheduler_type", _plugin("sched", "sched/backfill")),
     "selecttype": ("select_type", _plugin("select", "select/cons_tres")),
     "selecttypeparameters": ("select_type_parameters", _upper_words),
@@ -347,7 +348,7 @@ _WITHOUT_EFFECT = """
     PropagatePrioProcess RebootProgram
     RequeueExit RequeueExitHold ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout
     ResvEpilog ResvProlog RoutePlugin SbcastParameters SchedulerAuth SchedulerPort
-    SchedulerRootFilter SchedulerTimeSlice ScronParameters SlurmctldAddr
+    SchedulerRootFilter ScronParameters SlurmctldAddr
     SlurmctldHttpAuthParameters SlurmctldPlugstack SlurmctldPrimaryOffProg
     SlurmctldPrimaryOnProg SlurmctldSyslogDebug SlurmdHttpAuthParameters SlurmdPlugstack
     SlurmdSyslogDebug SlurmSchedLogFile SlurmSchedLogLevel StepMgrParameters

@@ -281,6 +281,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     prolog_epilog_timeout: int | None = None
     tmp_fs: str = "/tmp"
     scheduler_parameters: str = ""
+    #: seconds for which jobs that share CPUs work in turn (PreemptMode=GANG)
+    scheduler_time_slice: int = 30
     scheduler_type: str = "sched/backfill"
     select_type: str = "select/cons_tres"
     #: upper case, e.g. ("CR_CORE_MEMORY",)

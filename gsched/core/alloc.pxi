@@ -132,6 +132,7 @@ cdef int take(Cluster* c, int64_t key, Share* shares, int n, int64_t end,
         prev = p
         i = shares[k].node
         pc.slots = NULL
+        pc.late = 0
         if pc.share.lot == 0:
             near_cut(c, &pc.share)
         elif lot_begin(c, pc, slots + <size_t>k * SLOT_WORDS if slots != NULL else NULL):

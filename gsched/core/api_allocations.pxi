@@ -237,12 +237,22 @@ cdef class _Allocations(_Windows):
             raise ValueError(f"allocation {key} has nothing on node {sh.node}")
         self._check()
 
-    def set_end(self, key, end):
-        """When it is expected to end (seconds, 0: no limit)."""
+    def set_end(self, key, end, late=()):
+        """When it is expected to end (seconds, 0: no limit); late: see _core.pyi."""
+        cdef Cluster* c = &self.c
         cdef int64_t until
+        cdef int32_t a, p
         self._enter()
         until = _number(end, 0, FOREVER, "end") or FOREVER
-        self.c.allocs[self._alloc(key)].end = until
+        a = self._alloc(key)
+        after = {
+            self._node(node): _number(time, 0, FOREVER, "end") or FOREVER for node, time in late
+        }
+        c.allocs[a].end = until
+        p = c.allocs[a].first
+        while p >= 0:
+            c.pieces[p].late = after.get(c.pieces[p].share.node, 0)
+            p = c.pieces[p].next
 
     def allocation_milli(self, key):
         """The parts of one GPU that it holds on each node; 0 for whole GPUs or none."""

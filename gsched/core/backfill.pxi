@@ -12,6 +12,13 @@ cdef inline int64_t end_of(Alloc* a, int64_t now) noexcept nogil:
     return lmax(a.end, now + 1)
 
 
+cdef inline int64_t piece_end(Cluster* c, int32_t p, int64_t now) noexcept nogil:
+    """When what a share holds is expected to be free: others may hold it after its allocation."""
+    cdef int64_t end = end_of(&c.allocs[c.pieces[p].owner], now)
+    cdef int64_t late = c.pieces[p].late
+    return lmax(end, now + YEAR if late == FOREVER else late) if late else end
+
+
 cdef void sort_times(int64_t* a, int64_t n) noexcept nogil:
     """Heap sort. Cost: n log n."""
     cdef int64_t start = n // 2, end = n, root, child, v
@@ -76,7 +83,7 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
     if s.extra != NULL:
         memcpy(s.extra, c.now.extra, <size_t>c.n * EXTRAS * sizeof(int32_t))
     for p in range(c.pieces_used):
-        if c.pieces[p].owner < 0 or end_of(&c.allocs[c.pieces[p].owner], now) > at:
+        if c.pieces[p].owner < 0 or piece_end(c, p, now) > at:
             continue
         sh = &c.pieces[p].share
         i = sh.node
@@ -132,14 +139,19 @@ cdef int64_t find_start(Cluster* c, Req* r, int64_t now, int64_t duration) noexc
     cdef uint64_t sign
     cdef Over over, other
     cdef int h
-    cdef int32_t a
+    cdef int32_t a, p
     if grow(<void**>&c.times, &c.times_cap,
-            <int64_t>c.allocs_used + c.n_heads + windows_times(c, NULL), sizeof(int64_t)):
+            <int64_t>c.allocs_used + c.pieces_used + c.n_heads + windows_times(c, NULL),
+            sizeof(int64_t)):
         c.then.failed = 1
         return -1
     for a in range(c.allocs_used):
         if c.allocs[a].live:
             c.times[n] = end_of(&c.allocs[a], now)
+            n += 1
+    for p in range(c.pieces_used):
+        if c.pieces[p].owner >= 0 and c.pieces[p].late:
+            c.times[n] = piece_end(c, p, now)
             n += 1
     for h in range(c.n_heads):
         if c.heads[h].at >= 0:

@@ -360,7 +360,7 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
     for p in range(c.pieces_used):
         if c.pieces[p].owner >= 0:
             i = c.pieces[p].share.node
-            ends[b.at[i]].at = rounded(b, end_of(&c.allocs[c.pieces[p].owner], now))
+            ends[b.at[i]].at = rounded(b, piece_end(c, p, now))
             ends[b.at[i]].piece = p
             b.at[i] += 1
     first = 0

@@ -59,6 +59,7 @@ cdef struct Piece:
     int32_t next             # the next share of the same allocation; -1 the last
     int32_t owner            # allocation; -1: this place is free
     uint64_t* slots          # its cores in its lot, SLOT_WORDS words; NULL: it has them for itself
+    int64_t late             # others hold it after the allocation until then; 0: nobody
 
 cdef struct Alloc:
     int64_t key

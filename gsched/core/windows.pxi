@@ -240,7 +240,7 @@ cdef void windows_then(Cluster* c, int64_t now, int64_t at, Over* over) noexcept
         if c.pieces[p].owner < 0:
             continue
         resv = c.allocs[c.pieces[p].owner].resv
-        if resv >= 0 and end_of(&c.allocs[c.pieces[p].owner], now) <= at:
+        if resv >= 0 and piece_end(c, p, now) <= at:
             w = window_of(c, resv, c.pieces[p].share.node)
             if w >= 0:
                 c.windows[w].then -= c.pieces[p].share.cpus
@@ -345,7 +345,7 @@ cdef int windows_open(Cluster* c) noexcept nogil:
         if w < 0:
             continue
         k = b.head[c.n + w]
-        while k >= 0 and b.segs[k].at < rounded(b, end_of(&c.allocs[c.pieces[p].owner], b.now)):
+        while k >= 0 and b.segs[k].at < rounded(b, piece_end(c, p, b.now)):
             b.segs[k].cpus -= book_cpus(&c.pieces[p].share)
             k = b.segs[k].next
     for w in range(c.n_windows):

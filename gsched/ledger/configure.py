@@ -13,7 +13,7 @@ from gsched import reserve
 from gsched.cluster import Cluster
 from gsched.config import Config, GresCount, NodeConfig
 from gsched.config.overrides import with_partitions
-from gsched.ledger import offered, pause, ranking, tell, use
+from gsched.ledger import offered, pause, ranking, slices, tell, use
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.state import NodeLive
 from gsched.model import Job, JobState, Node, NodeAlloc, NodeFlag, PartitionChange, Phase
@@ -155,6 +155,7 @@ def apply(led: Ledger, now: float, out: Outcome) -> None:
             led.put_node(node_left, out)
     led.carried = set(carried)
     rebuild(led, config)
+    slices.configured(led, now, out)
     tell.size(led, now, out)
     out.schedule = True
 
@@ -200,6 +201,7 @@ def rebuild(led: Ledger, config: Config) -> None:
         elif any(part.phase < Phase.RELEASED for part in job.alloc):
             cluster.restore(job)
     pause.load(led)
+    slices.load(led)
 
 
 def reconfigure(led: Ledger, files: Config, now: float, out: Outcome) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.ledger import jobs, launch
+from gsched.ledger import jobs, launch, suspend
 from gsched.ledger.commands import HookEnded
 from gsched.ledger.outcome import Outcome
 from gsched.ledger.requeue import WAIT_S
@@ -35,6 +35,8 @@ def ended(led: Ledger, hook: HookEnded, now: float, out: Outcome) -> None:
     job.prolog_due = False
     launch.expect(led, job, now)
     launch.send(led, job, now, out)
+    if job.state == JobState.SUSPENDED:
+        suspend.tell(led, job, now, out)
 
 
 def _failed(led: Ledger, job: Job, now: float, out: Outcome) -> None:

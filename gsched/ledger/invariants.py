@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched.bits import bits
-from gsched.ledger import quotas
+from gsched.ledger import quotas, slices
 from gsched.model import Job, JobState, Phase, Step
 from gsched.policy.usage import stretch_of
 from gsched.taskset import TaskSet
@@ -91,7 +91,8 @@ def check(led: Ledger) -> None:
         _ensure(stands.guaranteed() == again.guaranteed(), "other jobs are guaranteed than counted")
     _ensure(paused == led.paused, f"{led.paused} stand still, not {paused}")
     for name, there in standing.items():
-        _standing(led, name, there, cpus, gpus)
+        _standing(led, name, there, cpus, gpus, lots)
+    _turns(led)
     members: dict[int, set[int]] = {}
     running: dict[int, int] = {}
     extra = 0
@@ -137,7 +138,12 @@ def check(led: Ledger) -> None:
 
 
 def _standing(
-    led: Ledger, name: str, there: list[Job], cpus: dict[str, int], gpus: dict[str, int]
+    led: Ledger,
+    name: str,
+    there: list[Job],
+    cpus: dict[str, int],
+    gpus: dict[str, int],
+    lots: dict[tuple[str, tuple[int, int]], dict[int, int]],
 ) -> None:
     """What those that stand still on a node have of their own is nobody else's."""
     for job in there:
@@ -145,10 +151,38 @@ def _standing(
         mine, its = led.cluster.kept(job.id, name)
         part = next(each for each in job.alloc if each.node == name)
         _ensure(not mine & ~part.cpu_ids and not its & ~part.gpus, f"job {job.id} has too much")
-        _ensure(not mine & cpus[name], f"{name}: a CPU is given twice (job {job.id})")
+        mates = led.cluster.mates(job.id)
+        own = lots.setdefault((name, mates), {}) if mates is not None else dict[int, int]()
+        others = cpus[name] & ~sum(1 << cpu for cpu in own)
+        _ensure(not mine & others, f"{name}: a CPU is given twice (job {job.id})")
+        for cpu in bits(mine) if mates is not None else ():
+            own[cpu] = own.get(cpu, 0) + 1
+            _ensure(mates is not None and own[cpu] <= mates[1], f"{name}: CPU {cpu} is too full")
         _ensure(not its & gpus[name], f"{name}: a GPU is given twice (job {job.id})")
         cpus[name] |= mine
         gpus[name] |= its
+
+
+def _turns(led: Ledger) -> None:
+    """Of jobs that share CPUs no two work on the same ones at once, and none waits in vain."""
+    waiting = {job.id for job in led.jobs.values() if job.sliced and not job.finished}
+    _ensure(waiting == led.sliced, f"{led.sliced} wait for their turn, not {waiting}")
+    rows: dict[str, slices.Row] = {}
+    working = [
+        job
+        for job in led.jobs.values()
+        if job.state == JobState.RUNNING and slices.takes_turns(led, job)
+    ]
+    ids = {job.id for job in working}
+    for job in working if slices.seconds(led.config) else ():
+        row = rows.setdefault(job.partition, slices.Row(led, job.partition, ids))
+        _ensure(row.fits(job), f"job {job.id} works on CPUs on which it is another's turn")
+        row.add(job)
+    for job in (led.jobs[job_id] for job_id in waiting):
+        _ensure(job.state == JobState.SUSPENDED, f"job {job.id} is {job.state.name}")
+        _ensure(not job.paused, f"job {job.id} waits for its turn and for others")
+        row = rows.setdefault(job.partition, slices.Row(led, job.partition, ids))
+        _ensure(not row.fits(job), f"job {job.id} waits for a turn that is nobody's")
 
 
 def _steps(led: Ledger, job_id: int, steps: dict[int, Step]) -> None:

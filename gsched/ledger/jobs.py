@@ -12,6 +12,7 @@ from gsched.hostlist import compress
 from gsched.ledger import (
     arrays,
     depend,
+    expected,
     hetero,
     launch,
     mail,
@@ -22,6 +23,7 @@ from gsched.ledger import (
     ranking,
     refusals,
     reserved,
+    slices,
     steps,
     use,
 )
@@ -93,6 +95,8 @@ def start_plan(led: Ledger, plan: Plan, now: float, out: Outcome) -> None:
         job.pool = start.pool
         quotas.started(stands, job)
         launch.begin(led, job, now, out)
+        slices.started(led, job, now, out)
+        expected.refresh(led, [part.node for part in job.alloc])
         _tell_waiters(led, job, now, out)
     for leader, starts in units.items():
         _start_unit(led, leader, starts, stands, now, out)
@@ -145,6 +149,9 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     if job.spec.alternatives:
         chosen = job.spec.alternatives[start.choice]
         job.spec = msgspec.structs.replace(job.spec, shape=chosen.shape, tres=chosen.tres)
+    if job.claim is not None and not start.reservation and not start.pool:
+        end = int(now) + job.time_limit if job.time_limit else 0
+        led.cluster.share(job, start.partition, end)
     preempt.started(led, job)
     led.cluster.assign_cpus(job, start.alloc)
     job.alloc = start.alloc
@@ -165,7 +172,7 @@ def _start(led: Ledger, job: Job, start: Placement, now: float, out: Outcome) ->
     job.wstatus = job.derived_wstatus = 0
     job.usage = Usage()
     job.steps_known = []
-    job.suspend_time = job.pre_suspend_s = 0
+    job.suspend_time = job.pre_suspend_s = job.sliced = 0
     job.preempt_time = job.checkpoint_time = 0
     job.preempt_eligible = max(job.start_time, led.rules().exempt_until(job))
     job.gpu_types = led.cluster.gpu_types(job.alloc)
@@ -378,9 +385,11 @@ def _end(
         depend.detach(led, job)
         out.view["verdict", job_key(job.id)] = None
     if job.state == JobState.SUSPENDED:
-        # Its last stretch ends where it began.
+        # Its last stretch ends where it began; until nothing of it is left it is in nobody's way.
         job.suspend_time = int(now)
+        job.sliced = job.sliced or int(now)
     move(job, state)
+    led.sliced.discard(job.id)
     _count_end(led, state)
     job.reason = reason
     job.end_time = int(now)
@@ -420,6 +429,8 @@ def share_released(led: Ledger, job: Job, part: NodeAlloc, now: float, out: Outc
     led.touch_use(part.node)
     led.put_job(job, out)
     pause.settle(led, (part.node,), now, out)
+    slices.settle(led, (part.node,), now, out)
+    expected.refresh(led, (part.node,))
     led.order(part.node, Forget(0, job.id, job.attempt), now, out)
     out.schedule = True
     if job.finished and job.completing and not allocated(job):
@@ -467,7 +478,7 @@ def _requeue(led: Ledger, job: Job, now: float, out: Outcome) -> None:
     job.start_time = 0
     job.end_time = 0
     job.wstatus = job.derived_wstatus = 0
-    job.suspend_time = job.pre_suspend_s = 0
+    job.suspend_time = job.pre_suspend_s = job.sliced = 0
     job.cancelled_by = -1
     job.last_report = job.preempt_time = 0
     job.submit_time = int(now)
@@ -545,6 +556,7 @@ def set_end(led: Ledger, job: Job) -> None:
         job.end_time = job.start_time + job.time_limit
     _end_with_reservation(led, job)
     led.cluster.set_end(job)
+    expected.refresh(led, [part.node for part in job.alloc])
 
 
 def _end_with_reservation(led: Ledger, job: Job) -> None:

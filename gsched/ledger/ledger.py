@@ -42,6 +42,7 @@ from gsched.ledger import (
     relay,
     reservations,
     settle,
+    slices,
     spent,
     steps,
     submit,
@@ -192,6 +193,9 @@ class Ledger:
         self.claimants: set[int] = set()
         #: jobs that stand still for others
         self.paused: set[int] = set()
+        #: jobs that wait for their turn on CPUs that they share; partition -> when a turn is over
+        self.sliced: set[int] = set()
+        self.slices: dict[str, float] = {}
         #: nodes that are expected back after the start, and until when (settle.py)
         self.awaited: list[str] = []
         self.settled_at = 0.0
@@ -247,6 +251,7 @@ class Ledger:
         for job in self.jobs.values():
             self._index_loaded(job)
         pause.load(self)
+        slices.load(self)
         self.limits.forget()
         self.limits.flush()
         steps.load(self, step_records)
@@ -427,6 +432,7 @@ class Ledger:
         configure.tick(self, now, out)
         deadline.tick(self, now, out)
         preempt.tick(self, now, out)
+        slices.tick(self, now, out)
         interactive.tick(self, now, out)
         reservations.tick(self, now, out)
         settle.tick(self, now, out)
@@ -533,6 +539,13 @@ class Ledger:
     def beneath(self, job: Job) -> list[Job]:
         """Jobs that stand still and have some of the CPUs or GPUs of a job (see pause.py)."""
         return pause.beneath(self, job)
+
+    def in_its_place(self, job: Job) -> tuple[list[Job], int]:
+        """(who works with what a job waits for that takes turns, or stands still for others; when
+        that is expected to be over, epoch seconds, 0 not known). Cost: jobs on its nodes."""
+        if job.sliced:
+            return slices.ahead(self, job), int(self.slices.get(job.partition, 0))
+        return pause.above(self, job)
 
     def unit(self, job: Job) -> list[Job]:
         """The components of a heterogeneous job that are known, in order; any other job alone."""

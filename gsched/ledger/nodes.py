@@ -96,7 +96,7 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
     out.messages.append((name, _welcome(led, msg)))
     for job_id in led.parts[name]:
         job = led.jobs[job_id]
-        if not job.finished and not job.configuring:
+        if not job.finished and (not job.configuring or job.state == JobState.SUSPENDED):
             # Orders about limit, stop and go may have been lost with the last session.
             suspend.tell(led, job, now, out, name)
             preempt.tell(led, job, name, now, out)
@@ -311,6 +311,8 @@ def _missing(led: Ledger, job: Job, index: int, now: float, out: Outcome) -> Non
             # It was not sent yet.
             return
         launch.send_prepare(led, job, index, now, out)
+        if job.state == JobState.SUSPENDED:
+            suspend.tell(led, job, now, out, part.node)
         return
     if not job.finished:
         jobs.node_failed(led, job, part.node, now, out)

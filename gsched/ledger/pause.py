@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from gsched.ledger import suspend
+from gsched.ledger import expected, slices, suspend
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, NodeAlloc, Phase
 from gsched.model.preempt import Claim
@@ -43,7 +43,8 @@ def begin(led: Ledger, claim: Claim, by: Job, now: float, out: Outcome) -> None:
         job = led.jobs.get(job_id)
         if job is None or job.attempt != attempt or job.finished:
             continue
-        if job.paused or (job.state == JobState.RUNNING and not job.configuring):
+        works = job.state == JobState.RUNNING and not job.configuring
+        if job.paused or job.sliced or works:
             found.append(job)
     for job in found:
         for part in _held(job):
@@ -53,6 +54,8 @@ def begin(led: Ledger, claim: Claim, by: Job, now: float, out: Outcome) -> None:
     # What the promise leaves is theirs as before.
     names = {part.node for job in found for part in job.alloc}
     settle(led, names, now, out)
+    slices.settle(led, names, now, out)
+    expected.refresh(led, names)
 
 
 def _stop(led: Ledger, job: Job, by: Job, now: float, out: Outcome) -> None:
@@ -60,7 +63,12 @@ def _stop(led: Ledger, job: Job, by: Job, now: float, out: Outcome) -> None:
     if by.id not in job.above:
         job.above = [by.id, *job.above][:MOST_ABOVE]
     led.paused.add(job.id)
-    suspend.stop(led, job, now, out)
+    if job.sliced:
+        # It stands still already.
+        slices.forget(led, job)
+        led.put_job(job, out)
+    else:
+        suspend.stop(led, job, now, out)
     out.log.append(("info", f"job {job.id} stands still for job {by.id}"))
 
 
@@ -90,6 +98,22 @@ def beneath(led: Ledger, job: Job) -> list[Job]:
                 if its.cpu_ids & part.cpu_ids or its.gpus & part.gpus:
                     found[other_id] = other
     return list(found.values())
+
+
+def above(led: Ledger, job: Job) -> tuple[list[Job], int]:
+    """(those that one stands still for, when they are expected to be over; 0 not known). Cost: jobs
+    on its nodes."""
+    found: dict[int, Job] = {}
+    for part in _held(job) if job.paused else ():
+        for other_id, index in led.parts[part.node].items():
+            other = led.jobs[other_id]
+            its = other.alloc[index]
+            if other is job or (other.paused and other.turn <= job.turn):
+                continue
+            if its.cpu_ids & part.cpu_ids or its.gpus & part.gpus:
+                found[other_id] = other
+    ends = [expected.end_of(led, other) for other in found.values()]
+    return list(found.values()), max(ends) if ends and all(ends) else 0
 
 
 def settle(led: Ledger, names: Iterable[str], now: float, out: Outcome | None) -> None:
@@ -150,7 +174,8 @@ def _go_on(led: Ledger, job: Job, now: float, out: Outcome | None) -> None:
     assert out is not None
     job.paused = 0
     led.paused.discard(job.id)
-    suspend.go(led, job, now, out)
+    if slices.again(led, job, now, out):
+        suspend.go(led, job, now, out)
     out.schedule = True
     out.log.append(("info", f"job {job.id} goes on"))
 
@@ -159,6 +184,7 @@ def gone(led: Ledger, job: Job) -> None:
     """The attempt of a job is over, and nothing of it is left on its nodes."""
     job.paused = job.turn = 0
     led.paused.discard(job.id)
+    slices.forget(led, job)
 
 
 def load(led: Ledger) -> None:
@@ -167,6 +193,7 @@ def load(led: Ledger) -> None:
     led.paused = {job.id for job in led.jobs.values() if job.paused and _held(job)}
     names = {part.node for job_id in led.paused for part in led.jobs[job_id].alloc}
     settle(led, names, led.meta.last_now, None)
+    expected.refresh(led, names)
 
 
 def _held(job: Job) -> list[NodeAlloc]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gsched.ledger import arrays, hetero, jobs, pause
+from gsched.ledger import arrays, hetero, jobs, pause, suspend
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
 from gsched.model.preempt import (
@@ -90,6 +90,8 @@ def _still(victim: Job | None, one: Victim) -> bool:
         return False
     if victim.state == JobState.SUSPENDED:
         # One that was running when it was decided has heard of it meanwhile, or works for nobody.
+        if victim.sliced:
+            return True
         return bool(victim.paused) if one.mode == SUSPEND else one.kind == QUOTA
     return victim.state == JobState.RUNNING
 
@@ -215,6 +217,9 @@ def dropped(led: Ledger, job: Job, now: float, out: Outcome) -> None:
         for part in victim.alloc:
             if part.phase < Phase.ENDED:
                 led.order(part.node, Preempt(0, victim.id, victim.attempt, SPARED), now, out)
+        if victim.sliced:
+            # The warning has let it go on.
+            suspend.tell(led, victim, now, out)
     pause.settle(led, {share.node for share in claim.nodes}, now, out)
     out.schedule = True
 

@@ -48,5 +48,6 @@ def _again(
         return
     if len(hetero.unit(led, job)) < job.het_size:
         raise BadValue(message("ESLURM_INVALID_JOB_ID"))
-    suspended = job.state == JobState.SUSPENDED
+    # One that only waits for its time slice, or for others, is not held (seen on a real Slurm).
+    suspended = job.state == JobState.SUSPENDED and not job.sliced and not job.paused
     jobs.requeue_running(led, job, bool(reason) or suspended, now, out, WAIT_S, reason)

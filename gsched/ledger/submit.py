@@ -17,6 +17,7 @@ from gsched.ledger import (
     associate,
     deadline,
     depend,
+    expected,
     interactive,
     jobs,
     offered,
@@ -128,7 +129,7 @@ def _forecast(led: Ledger, call: Call, made: list[Job], now: float) -> Done | Re
         for job in made
     ]
     held = [job for job in led.jobs.values() if job.alloc]
-    ends = {job.id: (job.end_time, job.reservation) for job in held}
+    ends = {job.id: (expected.free_at(led, job), job.reservation) for job in held}
     first = max(int(now), *(job.spec.begin for job in made))
     found = led.cluster.forecast(wanted, first, ends)
     if found is None:

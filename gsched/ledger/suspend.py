@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gsched.errors import message
-from gsched.ledger import hetero, jobs, launch, reserved, use
+from gsched.ledger import hetero, jobs, launch, reserved, slices, use
 from gsched.ledger.edit import BadValue
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Phase
@@ -50,10 +50,15 @@ def suspend(
     if job.state == JobState.PENDING:
         raise BadValue(message("ESLURM_JOB_PENDING"))
     if job.state == JobState.SUSPENDED:
+        if job.sliced:
+            # It does not go on by itself any more, as in Slurm.
+            slices.forget(led, job)
+            led.put_job(job, out)
         return
     if job.configuring:
         raise BadValue(message("ESLURM_TRANSITION_STATE_NO_UPDATE"))
     stop(led, job, now, out)
+    slices.settle(led, [part.node for part in job.alloc], now, out)
 
 
 def stop(led: Ledger, job: Job, now: float, out: Outcome) -> None:
@@ -77,10 +82,11 @@ def resume(
         raise BadValue(message("ESLURM_JOB_PENDING"))
     if job.state != JobState.SUSPENDED:
         raise BadValue("Job is not suspended")
-    if job.paused:
+    if job.paused or job.sliced:
         # Others work with what it has.
         raise BadValue(message("ESLURM_DISABLED"))
-    go(led, job, now, out)
+    if slices.again(led, job, now, out):
+        go(led, job, now, out)
     out.schedule = True
 
 
@@ -95,9 +101,15 @@ def go(led: Ledger, job: Job, now: float, out: Outcome) -> None:
 
 
 def tell(led: Ledger, job: Job, now: float, out: Outcome, node: str = "") -> None:
-    """Tells the nodes (or one that has registered anew, and may have missed it) how it stands."""
+    """Tells the nodes (or one that has registered anew, and may have missed it) how it stands.
+    Before they have been told of the attempt itself: nothing."""
+    if job.prolog_due:
+        return
     stop = job.state == JobState.SUSPENDED
     grace = led.rules().options.stop_after if stop else GOES_ON
+    if stop and job.configuring:
+        # It has not begun: there is nothing to be warned.
+        grace = 0
     ever = bool(job.suspend_time)
     for index, part in enumerate(job.alloc):
         if part.phase >= Phase.ENDED or (node and part.node != node):

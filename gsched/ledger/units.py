@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gsched import tres
+from gsched.ledger import expected
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, JobState, NodeAlloc, Phase
 from gsched.policy import units as rules
@@ -331,7 +332,7 @@ class Units:
                         found.add(job_id)
         for job_id in self._cut - found:
             if job_id in led.jobs:
-                led.cluster.set_end(led.jobs[job_id])
+                led.cluster.expect(job_id, expected.end_of(led, led.jobs[job_id]))
         for job_id in found - self._cut:
             led.cluster.claims.ends(job_id, now)
         self._cut = found

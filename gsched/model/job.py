@@ -367,6 +367,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     #: the account in whose whole nodes or islands it is guaranteed, or has been promised a place;
     #: "" none
     pool: str = ""
+    #: it waits for its turn on CPUs that it shares with others, since then (epoch seconds); 0: it
+    #: does not. Of one that is over, until it is released: it stood still then, for whatever reason
+    sliced: int = 0
 
     @property
     def finished(self) -> bool:

@@ -32,8 +32,8 @@ class Cause(msgspec.Struct):
 
     #: hold, dependency, begin, requeue, array_limit, licenses, partition_state, time_limit, size,
     #: limit (of an association or QOS), account, qos, component, together, resources, reservation,
-    #: maintenance, reservation_begin, nodes, never, priority, not_tested, new, settling;
-    #: others may come
+    #: maintenance, reservation_begin, nodes, never, priority, not_tested, new, settling; of a
+    #: suspended job time_slice, stands_still, suspended; others may come
     kind: str
     #: nothing that ends by itself changes it: the request, or somebody's order, has to
     never: bool = False

@@ -121,6 +121,8 @@ def _one(led: Ledger, job: Job, asked: Asked) -> Why:
         why.nodes = job.last_nodes or compress([share.node for share in job.alloc])
         if job.completing and job.requeue_after:
             why.state = "COMPLETING"
+        if job.state == JobState.SUSPENDED:
+            why_preempt.still(led, job, why, lambda one: _ref(one, asked))
         return why
     outside = [cause for cause in _outside(led, job, asked) if not _passed(cause, asked)]
     bars = list(_bars(led, job))

@@ -217,7 +217,8 @@ def _running(led: Ledger) -> Iterator[Job]:
         job = led.jobs.get(job_id)
         if job is None or job.het_offset:
             continue
-        if job.state == JobState.RUNNING or (job.paused and not job.finished):
+        still = job.paused or job.sliced
+        if job.state == JobState.RUNNING or (still and not job.finished):
             yield job
 
 

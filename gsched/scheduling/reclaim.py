@@ -57,7 +57,7 @@ def victim(led: Ledger, job: Job, job_id: int, now: int, *, ends: bool = False) 
     if other is None:
         # It has not started yet.
         return None
-    stopped = other.state == JobState.SUSPENDED and ends
+    stopped = other.state == JobState.SUSPENDED and (ends or other.sliced)
     if not (other.state == JobState.RUNNING or stopped) or other.het_job_id:
         return None
     if other.way is not None:

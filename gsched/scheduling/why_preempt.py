@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gsched import tres
 from gsched.model import Job
-from gsched.model.why import Cause, JobRef
+from gsched.model.why import Cause, JobRef, Why
 from gsched.scheduling import license_claims, preemption, reclaim, whole
 
 if TYPE_CHECKING:
@@ -98,3 +98,17 @@ def _back(
     cause.whose = f"account {pool or _claimant(led, job)}"
     cause.until = now
     return [cause]
+
+
+def still(led: Ledger, job: Job, why: Why, ref: Callable[[Job], JobRef]) -> None:
+    """What keeps a suspended job from going on: another's turn on its CPUs, those that it stands
+    still for, or whoever suspended it. Cost: jobs on its nodes."""
+    if not job.sliced and not job.paused:
+        why.causes.append(Cause("suspended"))
+        return
+    others, until = led.in_its_place(job)
+    refs = [ref(one) for one in others[:MOST]]
+    kind = "time_slice" if job.sliced else "stands_still"
+    why.causes.append(Cause(kind, jobs=refs, have=len(others), until=until))
+    if job.sliced:
+        why.reason = "TimeSlice"

@@ -268,9 +268,11 @@ class SimNode:
     def _spawn(self, key: words.Key, record: words.Record) -> None:
         _, duration, exit_code, _ = self.scripts[key].decode().split()
         launch = record.launch
-        shares = launch.job.alloc[launch.node_index].shares
-        gpus = tuple(launch.gpu_uuids)
-        run = self.world.started(key.job_id, key.attempt, self.name, gpus, shares)
+        part = launch.job.alloc[launch.node_index]
+        gpus, partition = tuple(launch.gpu_uuids), launch.job.partition
+        run = self.world.started(
+            key.job_id, key.attempt, self.name, gpus, part.shares, part.cpu_ids, partition
+        )
         limit = record.launch.limit_s
         length, wstatus, cause = float(duration), int(exit_code) << 8, ""
         if limit and length > limit:
@@ -309,13 +311,13 @@ class SimNode:
             return
         if signum in (SIGTSTP, SIGSTOP) and step.left is None:
             step.left, step.end = max(0.0, step.end - self.world.now), math.inf
-            step.run.still = True
+            step.run.stop(self.world.now)
         elif signum == SIGCONT and step.left is not None:
             self._go_on(step)
 
     def _go_on(self, step: Step) -> None:
         step.end, step.left = self.world.now + (step.left or 0), None
-        step.run.still = False
+        step.run.go(self.world.now)
         self.world.alone(step.run)
         self.world.at(step.end, lambda: self._script_ends(step))
 

@@ -62,6 +62,26 @@ class Run:
     end: float | None = None
     #: it stands still: others may use its GPUs
     still: bool = False
+    #: its CPUs on the node, of which partition it is, and when it was at work: (from, until)
+    cpus: int = 0
+    partition: str = ""
+    worked: list[tuple[float, float]] = field(default_factory=list)
+    #: when it began, or went on
+    since: float = 0.0
+
+    def stop(self, now: float) -> None:
+        """It stands still from now on."""
+        self.still = True
+        self.worked.append((self.since, now))
+
+    def go(self, now: float) -> None:
+        """It goes on."""
+        self.still, self.since = False, now
+
+    def stretches(self) -> list[tuple[float, float]]:
+        """When it was at work, until its end."""
+        last = [] if self.still or self.end is None else [(self.since, self.end)]
+        return [*self.worked, *last]
 
 
 @dataclass
@@ -224,7 +244,14 @@ class World:
     # ---- what really happened --------------------------------------------------------------------
 
     def started(
-        self, job_id: int, attempt: int, node: str, gpus: tuple[str, ...], shares: int = 0
+        self,
+        job_id: int,
+        attempt: int,
+        node: str,
+        gpus: tuple[str, ...],
+        shares: int = 0,
+        cpus: int = 0,
+        partition: str = "",
     ) -> Run:
         """A script really starts. Raises AssertionError where that must not be."""
         part = f"{shares} parts of " if shares else ""
@@ -232,6 +259,7 @@ class World:
         if any(run.job_id == job_id and run.attempt == attempt for run in self.runs):
             raise AssertionError(f"job {job_id} attempt {attempt} was started twice")
         run = Run(job_id, attempt, node, gpus, self.now, shares)
+        run.cpus, run.partition, run.since = cpus, partition, self.now
         self.alone(run)
         self.runs.append(run)
         return run

@@ -385,6 +385,8 @@ class Agent(Conversation):
         if attempt.script:
             attempt.step = SPAWNED
             self._out.append(SpawnStep(record.key, record))
+            # One that stands still from the beginning need not wait for the supervisor's word.
+            self.standing.began(attempt)
         self._soon(now)
         self.steps.running(record, now)
 

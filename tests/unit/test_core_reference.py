@@ -60,8 +60,10 @@ def disturb(
                 keys.remove(key)
         else:
             end = data.draw(st.integers(0, 300))
-            core.set_end(key, end)
-            twin.set_end(key, end)
+            there = [(row[0], data.draw(st.integers(0, 500))) for row in held]
+            late = [one for one in there if data.draw(st.booleans())]
+            core.set_end(key, end, late)
+            twin.set_end(key, end, late)
 
 
 @SLOW
