@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from unit.test_gang_examples import Page, on
 from unit.test_suspend_examples import CONF as TIERS
-from unit.test_time_slices import reload, states
+from unit.test_time_slices import reload, states, why
 
 from gsched.model import Job, Shape
 
@@ -111,6 +111,9 @@ def test_nothing_is_planned_into_the_place_of_one_that_goes_on() -> None:
     assert states(low, high) == ["S", "R"]
     third = put(page, WHOLE, length=900)
     assert start_of(page, third) == 1100
+    assert why(page, low) == [
+        "It stands still for job 2, and goes on when that has ended, at +600 at the latest."
+    ]
     page.wait(100)
     page.b.now += 0
     assert start_of(page, third) == 1000

@@ -18,8 +18,11 @@ from gsched.config import parse_config
 from gsched.ledger import Configure, HookEnded, Ledger
 from gsched.ledger.invariants import check
 from gsched.model import Job, JobState, Phase, Shape
+from gsched.scheduling.explain import Asked, explain
 from gsched.wire.messages import CancelJobs
 from gsched.wire.nodes import Pause, Prepare, SetLimit
+from gsched_cli.jobview import JobView
+from gsched_cli.why_words import sentences
 
 TURNS = CONF.replace("=FORCE ", "=FORCE:2 ") + "SchedulerTimeSlice=6\n"
 
@@ -287,3 +290,26 @@ def test_an_order_that_was_lost_is_followed_by_its_stop() -> None:
     ]
     assert mine[-3:] == [Prepare, SetLimit, Pause]
     assert mine.count(Prepare) == 3
+
+
+def why(page: Page, job: Job) -> list[str]:
+    """What `gsched why` says of it, times as seconds from now."""
+    now = int(page.b.now)
+    told = explain(page.b.led, job, Asked(now, now))
+    return sentences(told, lambda at: f"+{at - now}")
+
+
+def test_why_tells_whose_turn_it_is() -> None:
+    page = Page(TURNS)
+    first, second = two(page)
+    page.wait(2)
+    assert why(page, second) == [
+        "It waits for its time slice on CPUs that it shares: it is the turn of job 1; "
+        "turns change at +4."
+    ]
+    assert JobView(second, None, page.b.now).reason == "TimeSlice"
+    assert JobView(first, None, page.b.now).reason == "None"
+    assert why(page, first) == []
+    change(page.b, second, verb="suspend")
+    assert why(page, second) == ["Somebody has suspended it: it goes on with scontrol resume 2."]
+    assert JobView(second, None, page.b.now).reason == "None"
