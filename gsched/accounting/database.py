@@ -314,7 +314,7 @@ def _rows(
     table = schema.jobs
     question = (
         sa.select(table.c.state_uuid, table.c.seq, *(table.c[name] for name in _JOB_FIELDS))
-        .where(*_conditions(query))
+        .where(*_conditions(connection, query))
         .order_by(*_ORDER)
         .limit(limit)
     )
@@ -398,7 +398,7 @@ def _steps_of(
     return found
 
 
-def _conditions(query: AcctQuery) -> list[sa.ColumnElement[bool]]:
+def _conditions(connection: sa.Connection, query: AcctQuery) -> list[sa.ColumnElement[bool]]:
     column = schema.jobs.c
     # Every row here is over: one that ended before the window cannot have been in it.
     found: list[sa.ColumnElement[bool]] = [column.end_time >= query.start]
@@ -411,13 +411,14 @@ def _conditions(query: AcctQuery) -> list[sa.ColumnElement[bool]]:
         (column.uid, query.uids),
         (column.gid, query.gids),
         (column.assoc_id, query.assocs),
-        (column.account, query.accounts),
         (column.name, query.names),
         (column.wckey, query.wckeys),
     )
     for one, wanted in lists:
         if wanted and len(wanted) <= _IN_LIMIT:
             found.append(one.in_(wanted))
+    if query.accounts and len(query.accounts) <= _IN_LIMIT:
+        found.append(schema.of_accounts(connection, query.accounts))
     if query.end < 1 << 40:
         found.append(column.submit <= query.end)
     if query.after:

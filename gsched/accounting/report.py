@@ -452,10 +452,11 @@ class Report:
         )
         found = []
         for kind, name, account, user, made, gone, detail in self._connection.execute(question):
+            in_account = schema.of_accounts(self._connection, [account])
             by = {"user": jobs.user_name == name, "qos": jobs.qos == name}
             ran = sa.select(jobs.seq).where(
                 jobs.state_uuid.in_(self._states),
-                by.get(kind, jobs.account == account if account else jobs.user_name == user),
+                by.get(kind, in_account if account else jobs.user_name == user),
             )
             if gone - made >= _DAY or self._connection.execute(ran.limit(1)).first() is not None:
                 found.append(TransactionRow(gone, name, kind, "", detail))

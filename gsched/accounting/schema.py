@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
-from sqlalchemy import BigInteger, Column, Index, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    MetaData,
+    String,
+    Table,
+    Text,
+    and_,
+    func,
+)
 from sqlalchemy.dialects import mysql
 
 from gsched.model.acct import AcctJob, AcctStep
@@ -40,6 +54,28 @@ jobs = Table(
     Index("jobs_by_uid", "uid", "end_time"),
     Index("jobs_in_order", "begun", "group_id", "sub_id", "job_id", "restarts"),
 )
+
+#: An account's name has no limit, what an index takes of a text has one. MariaDB cuts the text in
+#: the index itself, PostgreSQL has an index of the cut text; SQLite takes all of it.
+_CUT = 190
+_cut = func.left(jobs.c.account, _CUT)
+Index("jobs_by_account", _cut, jobs.c.end_time).ddl_if(dialect="postgresql")
+Index(
+    "jobs_by_account",
+    jobs.c.account,
+    jobs.c.end_time,
+    mysql_length={"account": _CUT},
+    mariadb_length={"account": _CUT},
+).ddl_if(callable_=lambda *_, **more: more["dialect"].name != "postgresql")
+
+
+def of_accounts(connection: Connection, accounts: Sequence[str]) -> ColumnElement[bool]:
+    """That an attempt's account is one of these, said so that the index of them is used."""
+    exact = jobs.c.account.in_(accounts)
+    if connection.dialect.name != "postgresql":
+        return exact
+    return and_(_cut.in_({name[:_CUT] for name in accounts}), exact)
+
 
 #: Steps of those attempts, numbered in the order they are shown; and of attempts that may still run
 #: as they end: those have a fact of their own, and name job, attempt and their number in the job.

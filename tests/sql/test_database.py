@@ -171,6 +171,58 @@ def test_the_migrations_make_what_the_code_expects(url: str, database: Database)
     engine.dispose()
 
 
+def test_an_index_leads_to_an_account(url: str) -> None:
+    """Of a database of an earlier release, once it is brought up to date; the names of accounts
+    have no limit there, nor one that compresses."""
+    import random
+
+    import sqlalchemy as sa
+
+    long = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=9000))
+    database = Database(url)
+    database.migrate()
+    rows = [job_row(n, account=f"lab{n % 40}") for n in range(1, 801)]
+    database.store(STATE, list(enumerate(rows, 1)))
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        on = " ON jobs" if connection.dialect.name in ("mysql", "mariadb") else ""
+        connection.execute(sa.text(f"DROP INDEX jobs_by_account{on}"))
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0006'"))
+    # SQLite explains by the tables as its connection saw them last.
+    engine.dispose()
+    database.migrate()
+    others = [job_row(801, account=long), job_row(802, account=long[:190] + "x")]
+    database.store(STATE, [(n, row) for n, row in enumerate(others, 801)])
+    with engine.begin() as connection:
+        if connection.dialect.name != "sqlite":
+            table = "TABLE jobs" if connection.dialect.name in ("mysql", "mariadb") else "jobs"
+            connection.execute(sa.text(f"ANALYZE {table}"))
+    asked: list[tuple[str, object]] = []
+
+    @sa.event.listens_for(sa.Engine, "before_cursor_execute")
+    def note(_c: object, _k: object, text: str, values: object, *_: object) -> None:
+        if "FROM jobs" in text:
+            asked.append((text, values))
+
+    try:
+        found = {name: ids(database, AcctQuery(accounts=[name])) for name in ("lab7", long)}
+        assert len(asked) == 2
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+    assert found == {"lab7": list(range(7, 801, 40)), long: [801]}
+    both = sorted([*range(7, 801, 40), *range(9, 801, 40)])
+    assert ids(database, AcctQuery(accounts=["lab7", "lab9"])) == both
+    explain = "EXPLAIN QUERY PLAN " if engine.dialect.name == "sqlite" else "EXPLAIN "
+    with engine.begin() as connection:
+        for text, values in asked:
+            plan = connection.exec_driver_sql(explain + text, values)
+            # "key" is MariaDB's word for the index that it takes, among those that it might.
+            taken = [str(row._mapping.get("key", row)) for row in plan]
+            assert "jobs_by_account" in "".join(taken), taken
+    engine.dispose()
+    database.close()
+
+
 def test_a_url_without_sense() -> None:
     with pytest.raises(DatabaseRefuses):
         Database("no url")
