@@ -56,6 +56,15 @@ def word(field: str) -> Setter:
     return set_word
 
 
+def node_names(field: str) -> Setter:
+    """Names of nodes; that none are named is kept apart from that nothing is said."""
+
+    def set_nodes(options: Options, text: str, context: Context) -> None:
+        setattr(options, field, text or ",")
+
+    return set_nodes
+
+
 def name(field: str) -> Setter:
     """A name; one that is empty is nobody's, and so refused as Slurm refuses it."""
 

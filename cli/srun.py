@@ -178,7 +178,7 @@ def _verify(asked: _Asked, one: _Run, *, inside: bool) -> None:
         if part.container_image and options.bcast is not None:
             raise Refusal("--bcast does not go with --container-image")
     if options.no_allocate:
-        if not options.nodelist:
+        if not names("nodelist", options.nodelist):
             raise Refusal("must specify a node list with -Z, --no-allocate.")
         _without_job(options, one)
     if inside and options.relative >= 0 and (options.nodelist or options.exclude):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gsched import hostlist
 from gsched.errors import message
-from gsched.gres import GresError, parse_gpus, parse_gres, parse_tres_per_task
+from gsched.gres import GresError, NothingNamed, parse_gpus, parse_gres, parse_tres_per_task
 from gsched.request import COMMAND_LINE, ENVIRONMENT, Refusal, exclusions, job_name
 from gsched_cli.launch_values import LaunchOptions
 from gsched_cli.plan import OWN
@@ -190,6 +190,8 @@ def _size(spec: StepSpec, options: LaunchOptions, warnings: list[str]) -> None:
         )
         spec.min_nodes = spec.max_nodes = spec.ntasks
     spec.nodelist = names("nodelist", options.nodelist)
+    if options.nodelist and not spec.nodelist:
+        raise Refusal("Hostlist is empty!  Can not run job.")
     spec.exclude = names("exclude", options.exclude)
     spec.relative = options.relative
     spec.ntasks_per_node = options.ntasks_per_node
@@ -208,6 +210,8 @@ def _gpus(spec: StepSpec, options: LaunchOptions) -> None:
                 setattr(options, name.replace("-", "_"), None)
     try:
         _read_gpus(spec, options)
+    except NothingNamed as error:
+        raise Refusal(f"Unable to create step for job {spec.job_id}: {error}") from None
     except GresError as error:
         raise Refusal(str(error)) from None
     spec.gpu_bind = options.gpu_bind

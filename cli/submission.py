@@ -33,6 +33,14 @@ SPEC_RESOURCES = (
 Said = list[tuple[Option, str | None]]
 
 
+#: how each command says that the controller takes no job
+_REFUSED_BY_CONTROLLER = {
+    "sbatch": "Batch job submission failed",
+    "salloc": "Job submit/allocate failed",
+    "srun": "Unable to allocate resources",
+}
+
+
 def guarded(name: str, streams: Streams, env: Mapping[str, str], work: Callable[[], int]) -> int:
     """The exit code of `work`; what it raises is said in Slurm's words. A refusal ends with 1, or
     with what the environment chooses."""
@@ -49,8 +57,9 @@ def guarded(name: str, streams: Streams, env: Mapping[str, str], work: Callable[
         if problem.kind == "fatal":
             fatal(streams, name, "\n".join(problem.lines))
             return error_code(env)
+        what = f"{_REFUSED_BY_CONTROLLER[name]}: " if problem.kind == "controller" else ""
         for line in problem.lines:
-            error(streams, name, line)
+            error(streams, name, f"{what}{line}")
         code = REFUSED if problem.code == 1 else problem.code
     return error_code(env) if code < 0 else code
 

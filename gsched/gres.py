@@ -40,6 +40,13 @@ class GresError(ValueError):
     """A request for generic resources that cannot be read; the text is Slurm's sentence."""
 
 
+class NothingNamed(GresError):
+    """An item of the request is empty: Slurm's controller, not its client, refuses it."""
+
+    def __init__(self) -> None:
+        super().__init__(message("ESLURM_INVALID_TRES"))
+
+
 def _invalid() -> GresError:
     return GresError(message("ESLURM_INVALID_GRES"))
 
@@ -119,9 +126,9 @@ def parse_gpus(text: str) -> GpuRequest:
 def parse_gres(text: str) -> GpuRequest:
     """A value of --gres: "name[:type][:count],...". GPUs are given whole or in parts: of gpu, shard
     and mps there is one at most. Others are counted; whether the cluster has such is not known
-    here. "none" and "" ask for nothing.
+    here. "none" asks for nothing, and must stand alone.
 
-    Raises GresError.
+    Raises GresError, NothingNamed where an item is empty.
     """
     if text.lower() == "none":
         return GpuRequest(0)
@@ -131,7 +138,7 @@ def parse_gres(text: str) -> GpuRequest:
     counted: dict[tuple[str, str], int] = {}
     for item in text.split(","):
         if not item:
-            continue
+            raise NothingNamed
         name, separator, rest = item.removeprefix("gres/").removeprefix("gres:").partition(":")
         if not re.match(_NAME, name) or (separator and not rest):
             raise _invalid()

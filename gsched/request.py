@@ -19,6 +19,7 @@ from gsched.gres import (
     WITH_AND_WITHOUT_TYPE,
     GpuRequest,
     GresError,
+    NothingNamed,
     parse_gpus,
     parse_gres,
     parse_tres_per_task,
@@ -43,7 +44,8 @@ NICE_OFFSET_LIMIT = 2147483645
 class Refusal(Exception):
     """A request that cannot be made into a job: sentences for the user and the exit code.
 
-    `kind` "error" or "fatal" is the word Slurm puts before the sentences.
+    `kind` "error" or "fatal" is the word Slurm puts before the sentences; "controller" one that
+    Slurm's controller refuses, which each command tells with words of its own.
     """
 
     def __init__(self, *lines: str, code: int = 1, kind: str = "error", remark: str = "") -> None:
@@ -352,6 +354,8 @@ def _names(option: str, text: str) -> tuple[str, ...]:
 def _shape(options: Options, warnings: list[str]) -> Shape:
     """Nodes, tasks, CPUs and memory; GPUs are added by `_gpus`."""
     nodelist = _names("nodelist", options.nodelist)
+    if options.nodelist and not nodelist:
+        raise Refusal(message("ESLURM_INVALID_NODE_COUNT"), kind="controller")
     exclude = _names("exclude", options.exclude)
     min_nodes, max_nodes, nodes_set = 1, 0, False
     if options.nodes is not None:
@@ -450,6 +454,8 @@ def _gpus(options: Options, shape: Shape, warnings: list[str]) -> _Gpus:
     """The GPU forms, each read, compared with each other, and laid into the shape."""
     try:
         return _read_gpus(options, shape)
+    except NothingNamed as error:
+        raise Refusal(str(error), kind="controller") from None
     except GresError as error:
         raise Refusal(str(error)) from None
 

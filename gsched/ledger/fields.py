@@ -441,7 +441,8 @@ def _gpus(key: str) -> Callable[[Edit, str], None]:
             if key == "trespertask":
                 cpus, asked = gres.parse_tres_per_task(value)
             else:
-                asked = gres.parse_gres(value)
+                # Here, and not in a submission, Slurm takes items that are empty.
+                asked = gres.parse_gres(",".join(filter(None, value.split(","))) or "none")
         except gres.GresError as error:
             raise BadValue(str(error)) from None
         count, kind = (asked.count, asked.type) if asked is not None else (0, "")

@@ -35,7 +35,6 @@ def tres(*argv: str) -> dict[str, str]:
         (["--gres=gpu:h100:1"], 0, 1, 0, 0, "h100"),
         (["--gres=gpu:1K"], 0, 1024, 0, 0, ""),
         (["--gres=none"], 0, 0, 0, 0, ""),
-        (["--gres="], 0, 0, 0, 0, ""),
         (["-n4", "--gpus-per-task=1"], 0, 0, 1, 0, ""),
         (["-n4", "--gpus-per-task=h100:1"], 0, 0, 1, 0, "h100"),
         (["-n2", "--tres-per-task=gres/gpu:2"], 0, 0, 2, 0, ""),
@@ -143,6 +142,44 @@ def test_typed_and_untyped_do_not_mix(argv: list[str]) -> None:
 def test_gres_that_cannot_be_read(value: str) -> None:
     ran = sbatch(value, "--wrap", "true")
     assert (ran.code, ran.err) == (1, INVALID)
+
+
+#: of a real 22.05, whose controller refuses them
+EMPTY_GRES = "Invalid Trackable RESource (TRES) specification"
+EMPTY_NODES = "Node count specification invalid"
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["--gres="], EMPTY_GRES),
+        (["--gres=,"], EMPTY_GRES),
+        (["--gres=,gpu:1"], EMPTY_GRES),
+        (["--gres=gpu:1,"], EMPTY_GRES),
+        (["--nodelist="], EMPTY_NODES),
+        (["--nodelist=,"], EMPTY_NODES),
+        (["-w", ""], EMPTY_NODES),
+    ],
+)
+def test_an_option_that_names_nothing(argv: list[str], sentence: str) -> None:
+    ran = sbatch(*argv, "--wrap", "true")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == f"sbatch: error: Batch job submission failed: {sentence}\n"
+
+
+@pytest.mark.parametrize("option", ["--exclude=", "--gpus=", "--constraint=", "--licenses="])
+def test_an_option_that_may_name_nothing(option: str) -> None:
+    assert sbatch(option, "--wrap", "true").code == 0
+
+
+def test_a_node_that_is_named_beside_nothing() -> None:
+    assert shape("--nodelist=,node1").nodelist == ("node1",)
+
+
+def test_the_command_line_names_what_the_script_does_not() -> None:
+    script = b"#!/bin/sh\n#SBATCH --gres= --nodelist=\n"
+    ran = sbatch("--gres=gpu:1", "-w", "node1", stdin=script)
+    assert ran.sent.spec.shape.nodelist == ("node1",)
 
 
 @pytest.mark.parametrize(

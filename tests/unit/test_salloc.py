@@ -42,6 +42,17 @@ def test_waiting() -> None:
             "salloc: error: Job submit/allocate failed: Invalid partition name specified\n",
         ),
         (
+            ["--gres=", "true"],
+            None,
+            "salloc: error: Job submit/allocate failed: "
+            "Invalid Trackable RESource (TRES) specification\n",
+        ),
+        (
+            ["--nodelist=", "true"],
+            None,
+            "salloc: error: Job submit/allocate failed: Node count specification invalid\n",
+        ),
+        (
             # Of a real one: with an empty name nothing is meant but what there is not.
             ["-p", "", "true"],
             None,

@@ -92,6 +92,17 @@ from gsched_cli.stepspec import step_spec
             "srun: error: Bad rlimit name: FOO\nsrun: error: --propagate=FOO is not valid.\n",
             1,
         ),
+        (
+            ["--gres=", "true"],
+            "srun: error: Unable to allocate resources: "
+            "Invalid Trackable RESource (TRES) specification\n",
+            1,
+        ),
+        (
+            ["--nodelist=", "true"],
+            "srun: error: Unable to allocate resources: Node count specification invalid\n",
+            1,
+        ),
         (["-Nx", "true"], 'srun: error: "x" is not a valid node count\n', 255),
         (["-tfoo", "true"], "srun: error: Invalid --time specification\n", 255),
     ],
@@ -444,6 +455,15 @@ def test_what_slurm_says_in_a_job() -> None:
     done = step("--gres=foo:1", "true")
     assert (done.err, done.code) == (
         "srun: error: Invalid generic resource (gres) specification\n",
+        1,
+    )
+    for argv in (["-w", ""], ["--nodelist=,"]):
+        done = step(*argv, "true")
+        assert (done.err, done.code) == ("srun: error: Hostlist is empty!  Can not run job.\n", 1)
+    done = step("--jobid=7", "--gres=", "true")
+    assert (done.err, done.code) == (
+        "srun: error: Unable to create step for job 7: "
+        "Invalid Trackable RESource (TRES) specification\n",
         1,
     )
     done = step("-b", "now+1hour", "true")
