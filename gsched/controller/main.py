@@ -250,7 +250,7 @@ def main() -> NoReturn:
     try:
         serve(options, config, log)
     except CommitFailed as error:
-        log.logger.critical(f"{error}; what was not committed was not answered")
+        log.logger.critical(f"{error}; nothing was answered that is not on the disk")
         os._exit(1)
     except (StoreError, ProcessProblem, KeyProblem, BindFailed, OSError) as error:
         log.logger.critical(str(error))

@@ -243,6 +243,8 @@ class Reads:
         self._opened = 0
         #: a version that was promised and does not come: the controller was killed meanwhile
         self._vain = 0
+        #: what was promised last, and since when
+        self._owed, self._owed_since = 0, 0.0
 
     def refresh(self) -> None:
         """Notices that the files were replaced, and what changed in them: so no question has to
@@ -263,10 +265,19 @@ class Reads:
         self._mirror.update(main)
         return self._mirror
 
-    def _check(self, main: Snapshot) -> None:
-        """Raises Behind when somebody may know of more than the snapshot shows."""
+    @property
+    def promised(self) -> int:
+        """The version that somebody may have been told of already: what a question that comes now
+        has to be answered from. Later ones need not be waited for, however many come."""
+        return self._main.promised
+
+    def _check(self, main: Snapshot, known: int | None) -> None:
+        """Raises Behind when somebody may have known of more than the snapshot shows when the
+        question came, that is of the version `known` (None: it comes now)."""
         promised = self._main.promised
-        if main.version < promised != self._vain:
+        # Of another state that lay here then it says nothing.
+        wanted = promised if known is None else min(known, promised)
+        if main.version < wanted != self._vain:
             raise Behind
 
     def give_up(self) -> bool:
@@ -274,9 +285,18 @@ class Reads:
         vain, self._vain = self._vain, self._main.promised
         return self._vain != vain
 
-    def answer(self, query: Read, uid: int, controller_up: bool) -> bytes:
+    def watch(self, now: float, patience_s: float) -> None:
+        """Call it every second or so: what does not come in `patience_s` is not waited for by a
+        question that comes later still, whichever worker it comes to."""
+        promised = self._main.promised
+        if promised != self._owed:
+            self._owed, self._owed_since = promised, now
+        elif now - self._owed_since >= patience_s:
+            self._vain = promised
+
+    def answer(self, query: Read, uid: int, controller_up: bool, known: int | None = None) -> bytes:
         """The packed answer. Raises Behind when the snapshot is too old for `min_version`, or for
-        what others have been told.
+        what others had been told when it came: `known` is what `promised` was then.
 
         Cost: all jobs about 0.5 us each, a selection 2 us for each job in it.
         """
@@ -285,7 +305,7 @@ class Reads:
             query.uids = only(whose, query.uids)
         try:
             with self._main.snapshot() as main:
-                self._check(main)
+                self._check(main, known)
                 if isinstance(query, JobQuery):
                     return self._jobs(query, main)
                 if isinstance(query, JobChanges):
@@ -313,7 +333,7 @@ class Reads:
         """The only user whose jobs the asker may see; -1: everybody's."""
         return uid if self._private and uid not in self._admins else -1
 
-    def live(self, query: AcctQuery | ReportQuery) -> Live:
+    def live(self, query: AcctQuery | ReportQuery, known: int | None = None) -> Live:
         """What accounting's question concerns in the state: jobs, verdicts, the outbox.
 
         Raises Behind and StoreError. Cost: a copy of every record that may match.
@@ -321,7 +341,7 @@ class Reads:
         with self._main.snapshot() as main:
             if main.version < query.min_version:
                 raise Behind
-            self._check(main)
+            self._check(main, known)
             ids = None
             if isinstance(query, AcctQuery) and (query.ids or query.uids):
                 mirror = self._current(main)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gsched.frontend.accounting import Accounting, jobs_are_private
 from gsched.frontend.limits import Accounts, Limits, User
@@ -82,8 +82,9 @@ class Connection:
         #: writes under way
         self.open = 0
         self.open_bytes = 0
-        #: requests that came after a read that has to wait, in order: (query, until)
-        self.reads: deque[tuple[Read, float]] = deque()
+        #: requests that came after a read that has to wait, in order: (query, until, what had been
+        #: promised when it came)
+        self.reads: deque[tuple[Read, float, int]] = deque()
         self.bad = 0
         #: no more is read; closed when everything owed is sent
         self.ending = False
@@ -211,6 +212,7 @@ class Worker:
             if self._listener is not None:
                 self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._reads.refresh()
+        self._reads.watch(self._now, VERSION_S)
         self._accounts.purge(self._now)
         if self._accounting is not None:
             for who in self._accounting.overdue():
@@ -362,7 +364,8 @@ class Worker:
         elif len(connection.reads) >= MAX_READS:
             self._send(connection, encode(Refused(b"", "too many requests are waiting")))
         else:
-            connection.reads.append((request, self._now + VERSION_S))  # type: ignore[arg-type]
+            query = cast("Read", request)
+            connection.reads.append((query, self._now + VERSION_S, self._reads.promised))
             self._advance(connection)
 
     def _on_behalf(self, connection: Connection, said: OnBehalf) -> None:
@@ -420,16 +423,17 @@ class Worker:
     def _advance(self, connection: Connection) -> None:
         """Answers waiting reads in order, as far as the state is new enough."""
         while connection.reads and not connection.closed:
-            query, until = connection.reads[0]
+            query, until, known = connection.reads[0]
             try:
                 if isinstance(query, AcctQuery | ReportQuery) and self._accounting is not None:
-                    found = self._account(self._accounting, connection, query)
+                    found = self._account(self._accounting, connection, query, known)
                     if found is None:
                         self._waiting.discard(connection)
                         return
                     answer = found
                 else:
-                    answer = self._reads.answer(query, connection.who.uid, self._upstream.up)
+                    uid, up = connection.who.uid, self._upstream.up
+                    answer = self._reads.answer(query, uid, up, known)
             except Behind:
                 if self._now < until:
                     self._waiting.add(connection)
@@ -445,14 +449,18 @@ class Worker:
                 self._flush(connection)
 
     def _account(
-        self, accounting: Accounting, connection: Connection, query: AcctQuery | ReportQuery
+        self,
+        accounting: Accounting,
+        connection: Connection,
+        query: AcctQuery | ReportQuery,
+        known: int,
     ) -> bytes | None:
         """The answer to a question for accounting; None while its thread works on it."""
         if not accounting.under_way(connection):
             live = None
             if isinstance(query, ReportQuery) or not accounting.goes_on(connection, query):
                 try:
-                    live = self._reads.live(query)
+                    live = self._reads.live(query, known)
                 except StoreError:
                     return encode(Refused(b"", CONNECT_FAILURE, temporary=True))
             accounting.ask(connection, query, connection.who.uid, live)

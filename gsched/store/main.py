@@ -107,6 +107,12 @@ class Store:
         token = self._db.token
         left = self._journal.left(token) if token else None
         if left is not None and left[0] == self._db.version + 1:
+            strange = {table for table, _ in left[1]}.difference(TABLES)
+            if strange:
+                raise StoreError(
+                    f"the journal in {self._db.path} has a commit of another release, to "
+                    f"{', '.join(sorted(strange))}: start that release once more"
+                )
             self._write(left[1])
         # From here on nothing that is there belongs to this database, be it another's or this one's
         # as it was before somebody restored a copy.
@@ -245,8 +251,9 @@ class StoreReader(VersionedReader):
 
     def refresh(self) -> None:
         super().refresh()
-        if self._known is not None and not self._known.there:
-            # A controller of an earlier release has none, the next one will.
+        if self._known is not None and not self._known.current:
+            # A controller of an earlier release has none, the next one will; and a file that was
+            # removed or of another size is made anew beside the database as it was.
             self._of = -1
 
     def _forget(self) -> None:

@@ -9,10 +9,12 @@ with the same request id.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import socket
 import struct
+import time
 from collections.abc import Iterator, Sequence
 
 from gsched.wire.identity import Admission, stream_peer
@@ -22,7 +24,11 @@ from gsched.wire.paths import reachable
 LIMIT = 64 << 10
 #: connections at once
 MOST = 256
+#: without room for another file new connections are looked for only so often, seconds
+REST_S = 0.25
 _BACKLOG = 64
+#: of a connection that went before it was accepted
+_GONE = {errno.EAGAIN, errno.ECONNABORTED, errno.EINTR}
 #: what a connection's name begins with: names that ZeroMQ gives begin with a zero
 MARK = b"S"
 _NUMBER = struct.Struct("=Q")
@@ -59,6 +65,8 @@ class ShortEnd:
         self._links: dict[bytes, socket.socket] = {}
         self._names: dict[int, bytes] = {}
         self._made = 0
+        #: the listener is not watched until then, for want of files; 0: it is
+        self._rest_until = 0.0
 
     def fileno(self) -> int:
         """Readable when `receive` has something to do."""
@@ -67,6 +75,9 @@ class ShortEnd:
     def receive(self, limit: int) -> Iterator[tuple[bytes, bytes]]:
         """Messages that wait, some `limit` of them, each with the name of its connection."""
         taken = 0
+        if self._rest_until and time.monotonic() >= self._rest_until:
+            self._rest_until = 0.0
+            self._poll.register(self._listener.fileno(), select.EPOLLIN)
         while taken < limit:
             ready = self._poll.poll(0, limit)
             if not ready:
@@ -84,17 +95,26 @@ class ShortEnd:
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except OSError:
+        except OSError as problem:
+            if problem.errno not in _GONE:
+                # No file is left, or no memory for one: the connection stays to be accepted, and
+                # asking again at once would never end.
+                self._poll.unregister(self._listener.fileno())
+                self._rest_until = time.monotonic() + REST_S
             return
         if len(self._links) >= MOST or stream_peer(sock).uid not in self._admission.proxies:
             sock.close()
             return
         sock.setblocking(False)
+        try:
+            self._poll.register(sock.fileno(), select.EPOLLIN)
+        except OSError:
+            sock.close()
+            return
         self._made += 1
         name = MARK + _NUMBER.pack(self._made)
         self._links[name] = sock
         self._names[sock.fileno()] = name
-        self._poll.register(sock.fileno(), select.EPOLLIN)
 
     def _read(self, name: bytes) -> bytes | None:
         sock = self._links[name]

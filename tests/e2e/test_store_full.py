@@ -55,3 +55,25 @@ def test_full_disk(small_disk: Path) -> None:
     assert again.has_room() and ballast.exists()
     again.commit({("job", number_key(1)): None})
     again.close()
+
+
+@pytest.mark.root
+def test_a_full_disk_without_a_journal(small_disk: Path) -> None:
+    """As when an earlier release filled it: the controller starts, and ends are recorded."""
+    state = small_disk / "state"
+    Store.open(str(state)).close()
+    (state / "main" / "journal").unlink()
+    with open(small_disk / "filler", "wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(bytes(4096))
+        except OSError:
+            pass
+    store = Store.open(str(state))
+    assert not store.promise({("job", number_key(1)): b"ended"})
+    store.close()
+    (small_disk / "filler").unlink()
+    store = Store.open(str(state))
+    assert store.get("job", number_key(1)) == b"ended"
+    assert store.promise({("job", number_key(2)): b"ended"})
+    store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -108,6 +109,12 @@ def test_a_version_that_is_not_there_yet_is_waited_for(reads: Reads) -> None:
         reads.answer(JobQuery(min_version=version + 1), 0, True)
 
 
+def promise(state: Path, number: int) -> None:
+    """As a controller does that has not settled it yet."""
+    with (state / "main" / "journal").open("r+b") as file:
+        file.write(number.to_bytes(8, "little"))
+
+
 def test_what_others_were_told_is_waited_for(tmp_path: Path) -> None:
     """The answer to a write may be there before readers see what it did: who reads after it sees
     it. If the controller was killed between the two, reads do not stop for that."""
@@ -117,16 +124,10 @@ def test_what_others_were_told_is_waited_for(tmp_path: Path) -> None:
     ViewStore(str(tmp_path)).close()
     reads = Reads(str(tmp_path), "cluster", frozenset({0}))
     assert ids(reads, JobQuery()) == [2]
-    journal = tmp_path / "main" / "journal"
     version = ask(reads, JobQuery()).version  # type: ignore[union-attr]
-
-    def promise(number: int) -> None:
-        with journal.open("r+b") as file:
-            file.write(number.to_bytes(8, "little"))
-
-    promise(version)
+    promise(tmp_path, version)
     assert ids(reads, JobQuery()) == [2]
-    promise(version + 1)
+    promise(tmp_path, version + 1)
     for query in (JobQuery(), JobQuery(ids=[2]), NodeQuery(), BlobQuery(2, "script")):
         with pytest.raises(Behind):
             reads.answer(query, 0, True)
@@ -134,9 +135,73 @@ def test_what_others_were_told_is_waited_for(tmp_path: Path) -> None:
     assert ids(reads, JobQuery()) == [2]
     assert not reads.give_up()
     # Of the next one it is not known that it is in vain.
-    promise(version + 2)
+    promise(tmp_path, version + 2)
     with pytest.raises(Behind):
         reads.answer(JobQuery(), 0, True)
+
+
+def test_a_question_waits_for_no_later_promise(tmp_path: Path) -> None:
+    """Under writes without a pause the last one is never in the database yet: a question is owed
+    what had been told when it came."""
+    store = Store.open(str(tmp_path), map_size=SMALL)
+    store.commit({("job", number_key(1)): record(JOBS[1])})
+    version = store.version
+    store.close()
+    ViewStore(str(tmp_path)).close()
+    reads = Reads(str(tmp_path), "cluster", frozenset({0}))
+    promise(tmp_path, version)
+    known = reads.promised
+    assert known == version
+    promise(tmp_path, version + 1)
+    reads.answer(JobQuery(), 0, True, known)
+    with pytest.raises(Behind):
+        reads.answer(JobQuery(), 0, True, reads.promised)
+    # What a state that lay here before had promised says nothing of this one.
+    promise(tmp_path, 0)
+    reads.answer(JobQuery(), 0, True, version + 7)
+
+
+def test_what_does_not_come_is_waited_for_once(tmp_path: Path) -> None:
+    """Not once more in every worker, long after the controller was killed."""
+    store = Store.open(str(tmp_path), map_size=SMALL)
+    version = store.version
+    store.close()
+    ViewStore(str(tmp_path)).close()
+    reads = Reads(str(tmp_path), "cluster", frozenset({0}))
+    promise(tmp_path, version + 1)
+    for now, waits in ((100.0, True), (104.9, True), (105.0, False), (500.0, False)):
+        reads.watch(now, 5.0)
+        if waits:
+            with pytest.raises(Behind):
+                reads.answer(JobQuery(), 0, False)
+        else:
+            reads.answer(JobQuery(), 0, False)
+    promise(tmp_path, version + 2)
+    reads.watch(501.0, 5.0)
+    with pytest.raises(Behind):
+        reads.answer(JobQuery(), 0, True)
+
+
+def test_a_journal_made_anew_or_cut_off_is_noticed(tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path), map_size=SMALL)
+    version = store.version
+    store.close()
+    ViewStore(str(tmp_path)).close()
+    reads = Reads(str(tmp_path), "cluster", frozenset({0}))
+    promise(tmp_path, version)
+    reads.answer(JobQuery(), 0, True)
+    journal = tmp_path / "main" / "journal"
+    journal.unlink()
+    reads.refresh()
+    reads.answer(JobQuery(), 0, True)
+    journal.write_bytes(bytes(128 << 10))
+    promise(tmp_path, version + 1)
+    reads.refresh()
+    with pytest.raises(Behind):
+        reads.answer(JobQuery(), 0, True)
+    # A mapped file would end the process here.
+    os.truncate(journal, 0)
+    reads.answer(JobQuery(), 0, True)
 
 
 def test_scripts_are_their_owners(reads: Reads) -> None:

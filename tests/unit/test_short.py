@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
+import select
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -96,6 +99,61 @@ def test_another_controller_is_found(path: str) -> None:
         assert [message for _, message in end.receive(10)] == [number]
         end.close()
     assert not way.ask(b"nobody")
+
+
+def test_without_files_the_loop_goes_on(path: str) -> None:
+    """Accepting fails and the listener stays ready: the controller must not ask for ever."""
+    end, old, new = ShortEnd(Admission(ME), path), ShortWay(path), ShortWay(path)
+    assert old.ask(b"one")
+    assert [message for _, message in end.receive(9)] == [b"one"]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert new.ask(b"from one more")
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        assert list(end.receive(9)) == []
+        assert old.ask(b"two")
+        assert [message for _, message in end.receive(9)] == [b"two"]
+        # Nor does whoever waits for it wake at once, again and again.
+        assert not select.select([end.fileno()], [], [], 0)[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    until = time.monotonic() + 20
+    found: list[bytes] = []
+    while not found and time.monotonic() < until:
+        found = [message for _, message in end.receive(9)]
+    assert found == [b"from one more"]
+    end.close()
+
+
+def test_who_does_not_read_holds_nobody_up(path: str) -> None:
+    end, deaf, other = ShortEnd(Admission(ME), path), ShortWay(path), ShortWay(path)
+    assert deaf.ask(b"deaf") and other.ask(b"other")
+    names = {message: name for name, message in end.receive(9)}
+    assert any(not end.answer(names[b"deaf"], [b"x" * 1000]) for _ in range(10_000))
+    assert end.answer(names[b"other"], [b"here"]) and other.hear(1) == b"here"
+    # Larger than what the other side takes: it hangs up and asks the long way.
+    end.answer(names[b"other"], [b"x" * (LIMIT + 1)])
+    assert other.hear(1) is None
+    assert list(end.receive(9)) == []
+    end.close()
+
+
+def test_a_name_from_afar_is_no_name_here(tmp_path: Path) -> None:
+    """A frontend on another host names its link itself: it gets no place among those of this
+    host's commands."""
+    sockets = ControllerSockets(Admission(ME))
+    control = str(tmp_path / "ctl.sock")
+    sockets.bind_local(control)
+    way = ShortWay(short_socket(control))
+    assert way.ask(b"mine")
+    (received,) = sockets.receive(9)
+    assert not sockets.answer(received.routing_id, [b"another's"], remote=True)
+    assert sockets.answer(received.routing_id, [b"mine"], remote=False)
+    assert way.hear(1) == b"mine"
+    way.close()
+    sockets.close()
 
 
 class Controller:

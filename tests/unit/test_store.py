@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -15,6 +16,7 @@ from gsched.store import (
     StateLocked,
     StateTooNew,
     Store,
+    StoreError,
     StoreReader,
     ViewReader,
     ViewStore,
@@ -144,6 +146,100 @@ def test_content_is_promised_as_it_is_stored(tmp_path: Path) -> None:
     store.close()
     store = open_store(tmp_path)
     assert store.get("blob", b"h") == script
+    store.close()
+
+
+def test_a_promise_in_a_journal_of_another_size_is_carried_out(tmp_path: Path) -> None:
+    """Of a release with a larger or smaller one, or cut off behind what counts."""
+    path = tmp_path / "main" / "journal"
+    for number, size in enumerate((1 << 10, 256 << 10), 1):
+        store = open_store(tmp_path)
+        assert store.promise({("job", number_key(number)): b"answered"})
+        store.close()
+        os.truncate(path, size)
+        store = open_store(tmp_path)
+        assert store.get("job", number_key(number)) == b"answered"
+        assert path.stat().st_size == 128 << 10
+        store.close()
+
+
+@pytest.mark.parametrize("what", [b"", b"x", b"\xff" * 60, b"\xff" * (128 << 10)])
+def test_a_journal_that_is_none_is_no_obstacle(tmp_path: Path, what: bytes) -> None:
+    store = open_store(tmp_path)
+    store.commit({("job", number_key(1)): b"a"})
+    store.close()
+    (tmp_path / "main" / "journal").write_bytes(what)
+    store = open_store(tmp_path)
+    assert dict(store.load("job")) == {number_key(1): b"a"}
+    assert store.promise({("job", number_key(2)): b"b"})
+    store.close()
+    store = open_store(tmp_path)
+    assert store.get("job", number_key(2)) == b"b"
+    store.close()
+
+
+def test_a_journal_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    """What was promised may be in it."""
+    open_store(tmp_path).close()
+    (tmp_path / "main" / "journal").unlink()
+    (tmp_path / "main" / "journal").mkdir()
+    with pytest.raises(StoreError, match=r"main/journal: Is a directory"):
+        open_store(tmp_path)
+
+
+def test_nothing_is_promised_in_a_file_that_was_removed(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    (tmp_path / "main" / "journal").unlink()
+    assert not store.promise({("job", number_key(1)): b"a"})
+    store.close()
+    store = open_store(tmp_path)
+    assert store.get("job", number_key(1)) == b"a"
+    store.close()
+
+
+def test_without_room_for_a_journal_commits_go_to_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("gsched.store.journal._lay_down", full)
+    store = open_store(tmp_path)
+    assert not store.promise({("job", number_key(1)): b"a"})
+    store.close()
+    monkeypatch.undo()
+    store = open_store(tmp_path)
+    assert store.get("job", number_key(1)) == b"a"
+    assert store.promise({("job", number_key(2)): b"b"})
+    store.close()
+
+
+def test_a_kill_while_a_promise_is_carried_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each step of the next start, twice in a row: it is there once, and stays."""
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    store = open_store(tmp_path)
+    assert store.promise({("job", number_key(1)): b"answered"})
+    version = store.version + 1
+    store.close()
+    for step in ("versioned.Versioned.commit", "journal.Journal.begin", "versioned.Versioned.mark"):
+        for _ in range(2):
+            with monkeypatch.context() as patch, pytest.raises(Killed):
+                patch.setattr(f"gsched.store.{step}", killed)
+                open_store(tmp_path)
+    store = open_store(tmp_path)
+    assert (store.version, store.get("job", number_key(1))) == (version, b"answered")
+    store.commit({("job", number_key(1)): None})
+    store.close()
+    store = open_store(tmp_path)
+    assert (store.version, store.get("job", number_key(1))) == (version + 1, None)
     store.close()
 
 
