@@ -475,6 +475,9 @@ def immediate_code(code: str, options: LaunchOptions, env: Mapping[str, str]) ->
 def waiting_texts(plan: Plan, name: str, job: int, looked: str, options: LaunchOptions) -> None:
     """What the client says when the job has not started at once, when it then does, and when it is
     cancelled before."""
+    if options.immediate > 1:
+        plan.say("expires", str(options.immediate))
+        plan.say("expired", _expired(name, job, options.quiet))
     if options.quiet:
         return
     import msgspec
@@ -498,6 +501,14 @@ def waiting_texts(plan: Plan, name: str, job: int, looked: str, options: LaunchO
             f"{name}: Job allocation {job} has been revoked.\n{name}: Job aborted due to signal\n"
         )
         plan.say("revoked", texts)
+
+
+def _expired(name: str, job: int, quiet: bool) -> str:
+    """What real clients say when --immediate is over."""
+    if name == "srun":
+        return "srun: error: Unable to allocate resources: Requested nodes are busy\n"
+    text = f"{name}: error: Unable to allocate resources: Connection timed out\n"
+    return text if quiet else f"{text}{name}: Job allocation {job} has been revoked.\n"
 
 
 def _job_specs(asked: _Asked, one: _Run) -> list[JobSpec]:

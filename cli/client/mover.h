@@ -28,7 +28,8 @@ struct plan {
     enum mode mode;
     const char *job; /* its id; "" unknown */
     const char *in, *out, *err;
-    const char *pending, *granted, *revoked, *prolog, *epilog, *chdir;
+    const char *pending, *granted, *revoked, *expired, *prolog, *epilog, *chdir;
+    int expires_s; /* seconds in which the job must start; 0 no limit */
     bool append, label, pty, quiet, no_shell, kill;
     int kill_signal; /* 0: as Slurm chooses */
     enum bell bell;

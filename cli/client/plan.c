@@ -25,8 +25,8 @@ bool plan_read(struct plan *p, const char *data, size_t size) {
     bool mode = false, task = false;
     char *copy = malloc(size + 1);
     *p = (struct plan){.job = "", .in = "", .out = "-", .err = "-", .pending = "", .granted = "",
-                       .revoked = "", .prolog = "", .epilog = "", .chdir = "", .stdin_task = ALL_TASKS,
-                       .stdout_task = ALL_TASKS, .stderr_task = ALL_TASKS};
+                       .revoked = "", .expired = "", .prolog = "", .epilog = "", .chdir = "",
+                       .stdin_task = ALL_TASKS, .stdout_task = ALL_TASKS, .stderr_task = ALL_TASKS};
     p->argv = calloc(1, sizeof *p->argv);
     p->env = calloc(1, sizeof *p->env);
     if (!copy || !p->argv || !p->env)
@@ -40,7 +40,7 @@ bool plan_read(struct plan *p, const char *data, size_t size) {
         {"job", &p->job},         {"stdin", &p->in},        {"stdout", &p->out},
         {"stderr", &p->err},      {"pending", &p->pending}, {"granted", &p->granted},
         {"revoked", &p->revoked}, {"prolog", &p->prolog},   {"epilog", &p->epilog},
-        {"chdir", &p->chdir},
+        {"chdir", &p->chdir},     {"expired", &p->expired},
     };
     const struct {
         const char *key;
@@ -89,6 +89,10 @@ bool plan_read(struct plan *p, const char *data, size_t size) {
                 return false;
             p->kill = true;
             p->kill_signal = (int)found;
+        } else if (IS("expires")) {
+            if (!number(value, 0, INT32_MAX, &found))
+                return false;
+            p->expires_s = (int)found;
         } else if (IS("bell")) {
             p->bell = strcmp(value, "1") == 0 ? BELL_ALWAYS : BELL_LATE;
         }

@@ -23,6 +23,9 @@
 #define FAREWELL_STEP_MS 4
 
 static bool active, said, gone;
+/* how much earlier than this clock the controller's may find that a job has not started in time */
+#define EXPIRY_MS 2000
+
 static int64_t begun, next;
 static int64_t delay = SECOND_MS;
 static pid_t asked;
@@ -77,16 +80,37 @@ static bool ask(const char *const words[]) {
     return asked > 0;
 }
 
+static _Noreturn void taken_back(const char *words_of_it) {
+    const char *const words[] = {"-Q", plan.job, NULL};
+    forget_answer();
+    if (*plan.job) {
+        pid_t pid = command_start("scancel", words, -1);
+        while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    note(words_of_it);
+    leave(1);
+}
+
+static int64_t expires(void) {
+    return plan.expires_s ? begun + (int64_t)1000 * plan.expires_s : INT64_MAX;
+}
+
 int64_t waiting_turn(int64_t now) {
     if (!active)
         return -1;
-    if (now < next || asked > 0)
-        return next > now ? next : now + SECOND_MS;
+    int64_t end = expires();
+    if (now >= end)
+        taken_back(plan.expired);
+    if (now < next || asked > 0) {
+        int64_t later = next > now ? next : now + SECOND_MS;
+        return later < end ? later : end;
+    }
     const char *const words[] = {"-h", "-t", "all", "-o", "%T|%r", "-j", plan.job, NULL};
     next = now + delay;
     delay = 2 * delay < LAST_MS ? 2 * delay : LAST_MS;
     ask(words);
-    return next;
+    return next < end ? next : end;
 }
 
 /* In the words of a real Slurm, where an allocation is granted before its PrologSlurmctld runs. */
@@ -116,6 +140,8 @@ static void over(const char *state, const char *reason) {
         return;
     }
     bool salloc = plan.mode == MODE_SALLOC;
+    if (plan.expires_s && now_ms() >= expires() - EXPIRY_MS)
+        taken_back(plan.expired);
     if (strcmp(state, "CANCELLED") != 0 && strcmp(state, "REVOKED") != 0 && *state) {
         complain("error: Job %s has ended (%s) before one of its nodes has called back to this host",
                  plan.job, state);
@@ -209,13 +235,5 @@ void waiting_farewell(void) {
 }
 
 _Noreturn void waiting_revoke(void) {
-    const char *const words[] = {"-Q", plan.job, NULL};
-    forget_answer();
-    if (*plan.job) {
-        pid_t pid = command_start("scancel", words, -1);
-        while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-    }
-    note(plan.revoked);
-    leave(1);
+    taken_back(plan.revoked);
 }

@@ -130,6 +130,27 @@ def test_a_job_that_another_has_cancelled(start: Start, tmp_path: Path, name: st
     assert not (tmp_path / "cancelled").exists()
 
 
+EXPIRED = {
+    "srun": "srun: error: Unable to allocate resources: Requested nodes are busy\n",
+    "salloc": "salloc: error: Unable to allocate resources: Connection timed out\n"
+    "salloc: Job allocation 42 has been revoked.\n",
+}
+
+
+@pytest.mark.parametrize("name", ["srun", "salloc"])
+@pytest.mark.parametrize("state", ["PENDING", "CANCELLED"])
+def test_a_job_that_has_not_started_in_time(
+    start: Start, tmp_path: Path, name: str, state: str
+) -> None:
+    """The sentences of a real Slurm 22.05, whether the client finds it first or the controller."""
+    (tmp_path / "state").write_text(f"{state}\n")
+    mode = "job" if name == "srun" else "salloc"
+    texts = {"pending": "", "expires": "2", "expired": EXPIRED[name]}
+    client = start(name=name, plan={**WAITS, **texts, "mode": mode})
+    assert client.done(1)[1].decode() == EXPIRED[name]
+    assert (tmp_path / "cancelled").read_text() == "-Q 42\n"
+
+
 @pytest.mark.parametrize("name", ["srun", "salloc"])
 def test_a_job_whose_prolog_has_failed(start: Start, tmp_path: Path, name: str) -> None:
     """The sentences of a real Slurm 22.05."""

@@ -144,6 +144,18 @@ def test_the_words_of_a_signal_while_the_job_waits() -> None:
     assert salloc("true").plan["revoked"] == (
         "salloc: Job allocation 1 has been revoked.\nsalloc: Job aborted due to signal\n"
     )
+    assert "expires" not in salloc("true").plan
+    said = salloc("--immediate=7", "true").plan
+    assert (said["expires"], said["expired"]) == (
+        "7",
+        "salloc: error: Unable to allocate resources: Connection timed out\n"
+        "salloc: Job allocation 1 has been revoked.\n",
+    )
+    said = srun("--immediate=7", "-Q", "true").plan
+    assert (said["expires"], said["expired"]) == (
+        "7",
+        "srun: error: Unable to allocate resources: Requested nodes are busy\n",
+    )
     assert srun("true").plan["revoked"] == (
         "srun: Force Terminated JobId=1\nsrun: Job allocation 1 has been revoked\n"
     )
