@@ -413,8 +413,7 @@ class Lead(Spoken):
         record, step = self.record, self.step
         worst = 0
         for end in self.ends.values():
-            if step_text.exit_code(end.wstatus) > step_text.exit_code(worst):
-                worst = end.wstatus
+            worst = max(worst, end.wstatus, key=step_text.rank)
         code = step_text.exit_code(worst)
         failed = [place.error for place in self.places if place.error]
         if failed and not code:

@@ -57,6 +57,11 @@ def exit_code(wstatus: int) -> int:
     return 128 + signum if signum else wstatus >> 8 & 0xFF
 
 
+def rank(wstatus: int) -> tuple[bool, int]:
+    """Of several tasks the highest counts; a signal, as in real srun, before any exit code."""
+    return bool(wstatus & 0x7F), exit_code(wstatus)
+
+
 def shell_code(wstatus: int) -> int:
     """What salloc ends with when its shell has: real salloc takes the signals that a user ends a
     shell with for a good end."""

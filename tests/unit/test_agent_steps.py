@@ -96,6 +96,22 @@ def test_ends_by_signal(wstatus: int, words: str, code: int, forced: bool) -> No
     assert client.codes == [code]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize(("signum", "code"), [(9, 137), (11, 139)])
+def test_a_signal_counts_more_than_any_exit_code(
+    order: tuple[int, int], signum: int, code: int
+) -> None:
+    """The peer: srun -n2 of tasks that end with 200 and by a signal, whichever is first."""
+    world = running()
+    client = world.create(1, ntasks=2)
+    for task in order:
+        world.task_ends(task, (200 << 8, signum)[task])
+    world.advance(25)
+    assert client.codes == [code]
+    world.advance(600)
+    assert world.kept[0].wstatus == signum
+
+
 def test_busy_nodes_are_waited_for_in_order_of_asking() -> None:
     world = running()
     first = world.create(1, ntasks=4)
