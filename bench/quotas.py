@@ -49,6 +49,7 @@ class Site:
         self.led = Ledger(parse_config({"slurm.conf": CONF.format(nodes=nodes)}), Meta("c1"))
         self.now = 1_000_000.0
         self.ids = itertools.count(1)
+        self.complete = True
         self.apply(TakeOver())
         book = self.led.book
         for record in book.first:
@@ -82,6 +83,9 @@ class Site:
             self.now += 1
         for number in range(jobs):
             self.submit(f"a{number % accounts}")
+        # Until all that wait have been told why, and who has to make way has done so.
+        while self.turn()[2] or not self.complete:
+            self.now += 1
 
     def apply(self, command: object) -> Outcome:
         out = self.led.apply(command, self.now)  # type: ignore[arg-type]
@@ -114,6 +118,7 @@ class Site:
         """(CPU ms of the pass, of recording it, starts and jobs that make way)."""
         began = time.process_time()
         plan = run_pass(self.led, self.now)
+        self.complete = plan.complete
         passed = time.process_time()
         self.apply(Start(plan))
         done = time.process_time()

@@ -423,6 +423,13 @@ class Core:
         reservation does not stand before others. Cost: what all reservations keep + shares.
         """
 
+    def set_reservations(
+        self,
+        rows: Iterable[tuple[int, Iterable[tuple[int, int]], Iterable[tuple[int, int, int]]]],
+    ) -> None:
+        """The same for several at once, (reservation, spans, nodes) each. Cost: as for one of them,
+        and what they keep."""
+
     def allocate(
         self,
         key: int,

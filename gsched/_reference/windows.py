@@ -49,6 +49,12 @@ class Windows:
         shares = {node: (cpus, gpus) for node, cpus, gpus in nodes}
         self.reservations[reservation] = Kept(list(spans), shares, firm, flex)
 
+    def set_reservations(
+        self, rows: Iterable[tuple[int, Iterable[Span], Iterable[tuple[int, int, int]]]]
+    ) -> None:
+        for reservation, spans, nodes in rows:
+            self.set_reservation(reservation, spans, nodes)
+
     def kept_by(self, reservation: int) -> Kept:
         return self.reservations.get(reservation, Kept())
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from gsched import _core, reserve
 from gsched.cluster.allocations import Allocations
+from gsched.cluster.lines import Lines, Rank
 from gsched.cluster.nodes import Nodes
 from gsched.cluster.queue import Queue
 from gsched.cluster.requests import Requests
@@ -17,6 +19,9 @@ from gsched.model.preempt import Claim
 _BLOCKED = frozenset({_core.RESOURCES, _core.PRIORITY, _core.BEHIND})
 #: and of one that waits for nothing else as far as is known
 _HOPEFUL = _BLOCKED | {_core.UNTESTED, _core.WINDOW, _core.NODES_DOWN}
+
+#: or of one whose time to begin had not come when it was looked at
+_OPEN = _HOPEFUL | {_core.BEGIN}
 
 
 class Claims:
@@ -46,6 +51,16 @@ class Claims:
         #: time alone may change that (0: never)
         self.quiet: tuple[object, int] = None, 0
         self.vain: dict[int, tuple[object, int]] = {}
+        #: those of them that may take something back, by account; of these who goes before all
+        #: others (so many of his tasks), and how that was found: first account with a guarantee ->
+        #: (what was so then, who)
+        self.lines = Lines()
+        self.owed: dict[int, int] = {}
+        self.counted: dict[str, tuple[object, dict[int, tuple[Rank, int]]]] = {}
+        #: first account -> (what there was, who could have nothing then)
+        self.vainly: dict[str, tuple[tuple[int, ...], frozenset[int]]] = {}
+        #: those of them that were looked at before a pass: (what there was then, until when not)
+        self.early: dict[int, tuple[object, int]] = {}
         #: whether a job is one of them
         self.judge: Callable[[Job], bool] = lambda _: False
 
@@ -55,14 +70,35 @@ class Claims:
         """A job waits, or has changed."""
         if self.judge(job):
             self.may.add(job.id)
+            self.lines.add(job.id, job.spec.account)
+            self.owed.pop(job.id, None)
             self.tried.pop(job.id, None)
             self.vain.pop(job.id, None)
 
     def went(self, job_id: int) -> None:
         """A job waits no more."""
         self.may.discard(job_id)
+        self.lines.drop(job_id)
+        self.owed.pop(job_id, None)
+        self.early.pop(job_id, None)
         self.tried.pop(job_id, None)
         self.vain.pop(job_id, None)
+
+    def put_first(self, owed: Mapping[int, int]) -> None:
+        """These go before all others, each with so many of his tasks. Cost: what has changed."""
+        before = self.owed
+        for job_id in before.keys() - owed.keys():
+            self._queue.put_first(job_id, 0)
+        for job_id, count in owed.items():
+            if before.get(job_id) != count:
+                self._queue.put_first(job_id, count)
+        self.owed = dict(owed)
+
+    def waits(self, job_id: int) -> bool:
+        """Whether a queued job waits for room, as far as is known. Cost: its rows."""
+        if job_id in self._queue.parked:
+            return False
+        return any(self._core.verdict(key) in _OPEN for key in self._queue.leads(job_id))
 
     def blocked(self, job_id: int) -> list[str]:
         """Partitions in which the last pass found no room for a waiting job, and nothing else in
@@ -152,6 +188,34 @@ class Claims:
                 for node, cpus, _, _, gpus in self._core.allocation(key):
                     had = lent.get(node, (0, 0))
                     lent[node] = had[0] + cpus, had[1] | gpus
+        return [whose[key] for key in chosen], self._shares(placement, words, lent)
+
+    def room(self, job: Job, partition: str, now: int) -> list[ReservedNode] | None:
+        """What a waiting job that goes before others takes in a partition beside the plans for
+        those before whom it goes not; None: it has no room there. Cost: Core.what_if."""
+        few = self._queue.switches(job.id)[0]
+        rows = self._queue.row
+        others = [
+            one.key
+            for one in self._core.reservations()
+            if one.key in rows and rows[one.key][0] not in self.owed
+        ]
+        try:
+            words = self._requests.words(job.spec.shape, partition)
+            req = self._requests.acquire(job.spec.shape, partition, few, -1)
+        except (ValueError, KeyError):
+            return None
+        try:
+            without = [*others, *self._queue.keys(job.id)]
+            found = self._core.what_if(req, now, job.time_limit, without=without)
+        finally:
+            self._core.drop_request(req)
+        return None if found is None else self._shares(found, words, {})
+
+    def _shares(
+        self, placement: _core.Placement, words: dict[str, Any], lent: dict[int, tuple[int, int]]
+    ) -> list[ReservedNode]:
+        """What a promise of a placement names."""
         kept = []
         for node, cpus, _, mem, gpus in placement.nodes:
             name = self._nodes.names[node]
@@ -163,13 +227,13 @@ class Claims:
                 cpus = lent[node][0] + min(cpus, max(0, free))
                 gpus |= lent[node][1]
             kept.append(ReservedNode(name) if whole else ReservedNode(name, cpus, gpus, mem))
-        return [whose[key] for key in chosen], kept
+        return kept
 
     # ---- whole units ---------------------------------------------------------------------------
 
-    def bind(self, pool: str, shares: Sequence[tuple[str, int, int]]) -> None:
-        """What the guaranteed jobs of an account have for themselves (see Windows.guard)."""
-        self._windows.guard(pool, shares)
+    def bind(self, shares: Mapping[str, Sequence[tuple[str, int, int]]]) -> None:
+        """What the guaranteed jobs of accounts have for themselves (see Windows.guard)."""
+        self._windows.guard(shares)
 
     def bound(self) -> frozenset[str]:
         """Accounts for which units are kept."""
@@ -179,6 +243,10 @@ class Claims:
         """Accounts in whose units some job waits for room, as far as anybody knows. Cost: rows
         that do not, before the first that does."""
         return {pool for pool in self._queue.guards if next(self._hopeful(pool), 0)}
+
+    def newest(self, pool: str) -> int:
+        """The last of the rows that have come to wait in an account's units; 0 none."""
+        return next(reversed(self._queue.guards.get(pool, {})), 0)
 
     def hopeful(self, pool: str) -> set[int]:
         """The jobs that do. Cost: rows."""

@@ -117,6 +117,11 @@ class Cluster:
         self.gpu_bits = self._nodes.gpu_bits
         self.best_gpus = self._nodes.best_gpus
 
+    @property
+    def node_changes(self) -> int:
+        """Times that a node was another, or came or went."""
+        return self._nodes.changes
+
     def set_usable(self, name: str, usable: bool) -> None:
         """Whether new work may go to a node."""
         self.returned = self.returned or (usable and not self._nodes.usable(name))
@@ -214,6 +219,8 @@ class Cluster:
         """Recalculates the priorities of all that waits: those that are another now, by job. Cost:
         some ns for each row of the queue, 0.3 us for each priority that is another."""
         found = self._queue.sweep(how)
+        if found:
+            self.claims.lines.shuffle()
         self.changes += bool(found)
         return found
 

@@ -56,6 +56,8 @@ class Nodes:
         self.free_cpus: list[int] = []
         #: (CPUs, MB) that jobs may have, per node
         self._usable: list[tuple[int, int]] = []
+        #: times that a node was another, or came or went
+        self.changes = 0
         self._gpu_type: list[list[str]] = [[] for _ in self.names]
         self._gpu_cores: list[list[str]] = [[] for _ in self.names]
         self._class = [0] * len(self.names)
@@ -101,6 +103,7 @@ class Nodes:
     def changed(self, node: Node) -> None:
         """Takes a node's GPUs (as registered, else as configured) and its description over.
         It is unusable until `set_usable`, if it was so before."""
+        self.changes += 1
         i = self.index[node.name]
         conf = self.config.nodes[node.name]
         if node.gpus:
@@ -203,6 +206,7 @@ class Nodes:
 
     def set_usable(self, name: str, usable: bool) -> None:
         """Whether new work may go there."""
+        self.changes += 1
         self._core.set_usable(self.index[name], usable)
         self._together.usable_changed()
 

@@ -23,6 +23,9 @@ from gsched.topology import switch_wait
 #: rows of the queue for the tasks of one array: so many of them may start in one pass
 ARRAY_ROWS = 128
 
+#: what lifts a row over all others, whatever their priorities and their partitions' tiers
+LIFT = 1 << 58
+
 #: states of a partition in which none of its jobs start -> Slurm's reason
 _CLOSED = {"DOWN": "PartitionDown", "INACTIVE": "PartitionInactive"}
 
@@ -94,6 +97,8 @@ class Queue:
         #: what the priorities of rows are made of, and how that is found for a job in a partition:
         #: (columns, priority now)
         self._ranks = Ranks(core)
+        #: job id -> its rows that stand before others
+        self._lifted: dict[int, set[int]] = {}
         self.rank: Callable[[Job, str], tuple[Columns, int]] = _as_recorded
 
     def new_key(self) -> int:
@@ -368,9 +373,29 @@ class Queue:
         self._core.queue_update(rows[0], held=1 if why else 0)
         return True
 
+    def put_first(self, job_id: int, count: int) -> None:
+        """The next `count` tasks of a queued job (a job is one) stand before all that are not put
+        first, and no others of it do. Cost: its rows."""
+        seen: dict[tuple[str, str, int], int] = {}
+        lifted = self._lifted.pop(job_id, set())
+        wanted: set[int] = set()
+        for key in self.keys(job_id) if count else ():
+            way = self._way(key)
+            seen[way] = seen.get(way, 0) + 1
+            if seen[way] <= count:
+                wanted.add(key)
+        for key in lifted - wanted:
+            if key in self.row:
+                self._ranks.lift(key, -LIFT)
+        for key in wanted - lifted:
+            self._ranks.lift(key, LIFT)
+        if wanted:
+            self._lifted[job_id] = wanted
+
     def remove(self, job_id: int) -> list[int]:
         """Takes a job out of the queue, if it is there; its keys."""
         keys = self._rows.pop(job_id, [])
+        self._lifted.pop(job_id, None)
         for key in keys:
             self._ranks.drop(key)
             self.leave(key)

@@ -72,6 +72,12 @@ class Ranks:
             self._last.append(priority)
         self._place[key] = at
 
+    def lift(self, key: int, by: int) -> None:
+        """A row's base is higher by so much from now on. Cost: constant."""
+        at = self._place[key]
+        self._base[at] += by
+        self._core.queue_update(key, priority=self._base[at] + self._last[at])
+
     def drop(self, key: int) -> None:
         """It is gone. Cost: constant."""
         at = self._place.pop(key, -1)

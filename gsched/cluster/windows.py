@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gsched import _core, reserve
 from gsched.cluster.nodes import Nodes
@@ -90,19 +90,21 @@ class Windows:
             del self._claimed[number]
             self._spare.append(number)
 
-    def guard(self, account: str, shares: Sequence[tuple[str, int, int]]) -> bool:
-        """What is kept for the guaranteed jobs of an account: (node, CPUs, GPUs) each, CPUs -1 the
-        whole node. Whether that is news. Cost: where it is, as an advance reservation's."""
-        index = self._nodes.index
-        rows = [(index[node], cpus, gpus) for node, cpus, gpus in shares if node in index]
-        if self._guarded.get(account, []) == rows:
-            return False
-        if rows:
-            self._guarded[account] = rows
-        else:
-            del self._guarded[account]
-        self._core.set_reservation(self.guard_of(account), [(0, EVER)] if rows else (), rows)
-        return True
+    def guard(self, shares: Mapping[str, Sequence[tuple[str, int, int]]]) -> None:
+        """What is kept for the guaranteed jobs of accounts from now on: (node, CPUs, GPUs) each,
+        CPUs -1 the whole node. Cost: where any of it is news, as an advance reservation's."""
+        index, news = self._nodes.index, []
+        for account, mine in shares.items():
+            rows = [(index[node], cpus, gpus) for node, cpus, gpus in mine if node in index]
+            if self._guarded.get(account, []) == rows:
+                continue
+            if rows:
+                self._guarded[account] = rows
+            else:
+                del self._guarded[account]
+            news.append((self.guard_of(account), [(0, EVER)] if rows else [], rows))
+        if news:
+            self._core.set_reservations(news)
 
     def guards(self) -> frozenset[str]:
         """Accounts for which something is kept."""

@@ -6,6 +6,18 @@ cdef class _Windows(_Requests):
         """Describe a reservation anew: (start, end) of each time it is in force, and (node, CPUs or
         -1 for the whole node, GPUs) of what it keeps. Without spans or nodes it keeps nothing, and
         its jobs find nothing. See _core.pyi. Cost: all windows + allocated shares."""
+        self._describe(reservation, spans, nodes, firm, flex)
+        self._rebuild()
+
+    def set_reservations(self, rows):
+        """The same for several at once: (reservation, spans, nodes) each. Cost: as for one."""
+        try:
+            for reservation, spans, nodes in rows:
+                self._describe(reservation, spans, nodes, False, False)
+        finally:
+            self._rebuild()
+
+    cdef int _describe(self, reservation, spans, nodes, firm, flex) except -1:
         cdef Cluster* c = &self.c
         cdef Resv* v
         cdef int64_t* start
@@ -62,7 +74,8 @@ cdef class _Windows(_Requests):
         v.end = end
         v.n_shares = n_shares
         v.shares = shares
-        self._rebuild()
+        v.always = n_spans == 1 and start[0] <= 0 and end[0] >= EVER
+        return 0
 
     cdef int _rebuild(self) except -1:
         """The windows of all reservations, by node, and what of them is in use."""

@@ -58,19 +58,8 @@ cdef void overlapping(Cluster* c, int64_t at, int64_t until, Over* over) noexcep
             over.bits[h >> 6] |= (<uint64_t>1) << (h & 63)
 
 
-cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over) noexcept nogil:
-    """`then` becomes what is free at time `at` without the reservations in `over`.
-    Cost: nodes + allocated shares."""
-    cdef State* s = &c.then
-    cdef Share* sh
-    cdef uint64_t m
-    cdef int32_t p, k
-    cdef int i, h, g
-    c.then_is = 0
-    s.told = 0
-    lots_then(c)
-    c.w_at = at
-    c.w_until = until
+cdef void state_all(Cluster* c, State* s) noexcept nogil:
+    """s, a scratch state, is about all nodes as they are now."""
     memcpy(s.cpus, c.now.cpus, <size_t>c.n * sizeof(int32_t))
     memcpy(s.mem, c.now.mem, <size_t>c.n * sizeof(int64_t))
     memcpy(s.gpus, c.now.gpus, <size_t>c.n * sizeof(uint64_t))
@@ -82,7 +71,46 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
     memcpy(s.usable, c.now.usable, <size_t>c.n)
     if s.extra != NULL:
         memcpy(s.extra, c.now.extra, <size_t>c.n * EXTRAS * sizeof(int32_t))
-    for p in range(c.pieces_used):
+
+
+cdef inline void state_node(State* s, State* now, int i) noexcept nogil:
+    """The same of one node."""
+    s.cpus[i] = now.cpus[i]
+    s.mem[i] = now.mem[i]
+    s.gpus[i] = now.gpus[i]
+    s.frac[i] = now.frac[i]
+    if s.took != NULL:
+        memcpy(&s.took[<size_t>i * MAX_GPUS], &now.took[<size_t>i * MAX_GPUS],
+               MAX_GPUS * sizeof(uint16_t))
+    s.jobs[i] = now.jobs[i]
+    s.owner[i] = now.owner[i]
+    s.usable[i] = now.usable[i]
+    if s.extra != NULL:
+        memcpy(&s.extra[<size_t>i * EXTRAS], &now.extra[<size_t>i * EXTRAS],
+               EXTRAS * sizeof(int32_t))
+
+
+cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over) noexcept nogil:
+    """`then` becomes what is free at time `at` without the reservations in `over`.
+    Cost: nodes + allocated shares; with a scope of its nodes alone."""
+    cdef State* s = &c.then
+    cdef Share* sh
+    cdef uint64_t m
+    cdef int32_t p, k
+    cdef int i, h, g, q, n = c.pieces_used
+    c.then_is = 0
+    s.told = 0
+    lots_then(c)
+    c.w_at = at
+    c.w_until = until
+    if c.scope >= 0:
+        n = c.n_near
+        for q in range(c.resvs[c.scope].n_shares):
+            state_node(s, &c.now, c.resvs[c.scope].shares[q].node)
+    else:
+        state_all(c, s)
+    for q in range(n):
+        p = c.near[q] if c.scope >= 0 else q
         if c.pieces[p].owner < 0 or piece_end(c, p, now) > at:
             continue
         sh = &c.pieces[p].share
@@ -104,6 +132,8 @@ cdef void future(Cluster* c, int64_t now, int64_t at, int64_t until, Over* over)
         for k in range(c.heads[h].first, c.heads[h].first + c.heads[h].n):
             sh = &c.planned[k]
             i = sh.node
+            if c.scope >= 0 and window_of(c, c.scope, i) < 0:
+                continue
             s.cpus[i] -= sh.cpus if sh.lot == 0 else lot_lay(c, s, sh)
             s.mem[i] -= sh.mem
             extra_count(s, sh, -1)
@@ -131,24 +161,62 @@ cdef inline void future_of(Cluster* c, Req* r, int64_t now, int64_t at, int64_t 
     future(c, now, at, until_of(c, r.resv, at, at + duration), over)
 
 
+cdef int scope_open(Cluster* c, int32_t resv) noexcept nogil:
+    """From now on `then` is about the nodes of a reservation alone. 0, or -1 without memory. Cost:
+    allocated shares."""
+    cdef uint64_t* bits = resv_bits(c, resv)
+    cdef int32_t p
+    cdef int rank
+    if bits == NULL or grow(<void**>&c.near, &c.near_cap, c.pieces_used, sizeof(int32_t)):
+        return -1
+    c.n_near = 0
+    for p in range(c.pieces_used):
+        if c.pieces[p].owner < 0:
+            continue
+        rank = c.rank[c.pieces[p].share.node]
+        if bits[rank >> 6] >> (rank & 63) & 1:
+            c.near[c.n_near] = p
+            c.n_near += 1
+    c.scope = resv
+    return 0
+
+
 cdef int64_t find_start(Cluster* c, Req* r, int64_t now, int64_t duration) noexcept nogil:
     """The earliest time at which r fits for its duration, with the answer in c.out and `then` as of
-    that time; -1 for never. Cost: log(ends) x (nodes + allocated shares) for each stretch of time
+    that time (of the nodes of its reservation, where it keeps to one); -1 for never. Cost:
+    allocated shares, and log(ends) x (nodes + shares that it could have) for each stretch of time
     between reservations."""
+    cdef int64_t at
+    if c.w_on == W_OFF or not confined(c, r.resv):
+        return search_start(c, r, now, duration)
+    if scope_open(c, r.resv):
+        c.then.failed = 1
+        return -1
+    at = search_start(c, r, now, duration)
+    c.scope = -1
+    return at
+
+
+cdef int64_t search_start(Cluster* c, Req* r, int64_t now, int64_t duration) noexcept nogil:
     cdef int64_t n = 0, m = 0, i, lo, hi, mid, first, last, found, until
     cdef uint64_t sign
     cdef Over over, other
     cdef int h
     cdef int32_t a, p
     if grow(<void**>&c.times, &c.times_cap,
-            <int64_t>c.allocs_used + c.pieces_used + c.n_heads + windows_times(c, NULL),
+            <int64_t>c.allocs_used + 2 * <int64_t>c.pieces_used + c.n_heads + windows_times(c, NULL),
             sizeof(int64_t)):
         c.then.failed = 1
         return -1
-    for a in range(c.allocs_used):
-        if c.allocs[a].live:
-            c.times[n] = end_of(&c.allocs[a], now)
+    if c.scope >= 0:
+        for a in range(c.n_near):
+            c.times[n] = end_of(&c.allocs[c.pieces[c.near[a]].owner], now)
             n += 1
+    else:
+        for a in range(c.allocs_used):
+            if c.allocs[a].live:
+                c.times[n] = end_of(&c.allocs[a], now)
+                n += 1
     for p in range(c.pieces_used):
         if c.pieces[p].owner >= 0 and c.pieces[p].late:
             c.times[n] = piece_end(c, p, now)

@@ -294,6 +294,8 @@ cdef int windows_copy(Cluster* d, Cluster* s) noexcept nogil:
     """d, a shallow copy, gets windows of its own. 0, or -1 without memory."""
     cdef Resv* v
     cdef int k, bad = 0
+    d.near = NULL
+    d.near_cap = 0
     bad |= dup(<void**>&d.windows, d.windows_cap, d.n_windows, sizeof(Window))
     bad |= dup(<void**>&d.win_head, d.n, d.n, sizeof(int32_t))
     bad |= dup(<void**>&d.resvs, d.resvs_cap, d.n_resvs, sizeof(Resv))
@@ -301,6 +303,7 @@ cdef int windows_copy(Cluster* d, Cluster* s) noexcept nogil:
         d.n_resvs = 0
     for k in range(d.n_resvs):
         v = &d.resvs[k]
+        v.bits = NULL
         bad |= dup(<void**>&v.start, <int64_t>v.n_spans + 1, v.n_spans, sizeof(int64_t))
         bad |= dup(<void**>&v.end, <int64_t>v.n_spans + 1, v.n_spans, sizeof(int64_t))
         bad |= dup(<void**>&v.shares, <int64_t>v.n_shares + 1, v.n_shares, sizeof(Share))

@@ -264,6 +264,7 @@ cdef int walk_bucket(Cluster* c, State* s, Req* r, Filter* fl, int b, int64_t en
                      int64_t need_g, int limit, int n) noexcept nogil:
     """Candidates of one bucket in order of rank."""
     cdef uint64_t* bits = s.bucket[b]
+    cdef uint64_t* own = own_nodes(c, r)
     cdef uint64_t sm, x
     cdef int sw, w
     for sw in range(c.sums):
@@ -272,6 +273,8 @@ cdef int walk_bucket(Cluster* c, State* s, Req* r, Filter* fl, int b, int64_t en
             w = (sw << 6) + gs_ctz(sm)
             sm &= sm - 1
             x = bits[w] & fl.bits[w]
+            if own != NULL:
+                x &= own[w]
             while x:
                 n = consider(c, s, r, c.node_of[(w << 6) + gs_ctz(x)], end, need_t, need_g, n)
                 if n >= limit:
@@ -369,6 +372,7 @@ cdef int walk_cpu(Cluster* c, State* s, Req* r, int64_t end, int64_t need_t,
     fewest free CPUs, lowest number. Cost: candidates of the first (weight, free GPUs) that do."""
     cdef Filter* fl = &c.filters[r.filter]
     cdef int lo = 0, hi, f, l, w, n = 0, start, rank, i, best
+    cdef uint64_t* own = own_nodes(c, r)
     cdef uint64_t x, m
     cdef int64_t weight
     while lo < c.n and n < limit:
@@ -387,6 +391,8 @@ cdef int walk_cpu(Cluster* c, State* s, Req* r, int64_t end, int64_t need_t,
                     m &= m - 1
                     x |= s.bucket[f * GRID + l][w]
                 x &= fl.bits[w]
+                if own != NULL:
+                    x &= own[w]
                 if w == lo >> 6:
                     x &= ~low_bits(lo & 63)
                 if w == hi >> 6:

@@ -217,6 +217,7 @@ cdef int walk_ranked(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, 
     change since the class was asked for last, else a score)."""
     cdef Filter* fl = &c.filters[r.filter]
     cdef Fit f
+    cdef uint64_t* own = own_nodes(c, r)
     cdef uint64_t x
     cdef int64_t v, best = NO_FIT, t = lmax(need_t, r.tmin), g = want_g if r.gpu else 0
     cdef int w, i, n = 0, keep
@@ -224,6 +225,8 @@ cdef int walk_ranked(Cluster* c, State* s, Req* r, int64_t end, int64_t want_g, 
     keep = s == &c.now and limit == 1 and not r.lot and scores_room(c, r)
     for w in range(c.words):
         x = fl.bits[w]
+        if own != NULL:
+            x &= own[w]
         while x:
             i = c.node_of[(w << 6) + gs_ctz(x)]
             x &= x - 1

@@ -103,7 +103,7 @@ cdef inline void index_move(Cluster* c, State* s, int i) noexcept nogil:
 
 
 cdef void index_build(Cluster* c, State* s) noexcept nogil:
-    """All nodes into buckets. Cost: nodes."""
+    """All nodes into buckets; into those of `then` the nodes alone that it is about. Cost: nodes."""
     cdef int f, l, b, i
     for f in range(GRID):
         if s.filled[f] == 0:
@@ -115,8 +115,12 @@ cdef void index_build(Cluster* c, State* s) noexcept nogil:
                 s.count[b] = 0
         s.filled[f] = 0
     memset(s.nfree, 255, c.n)
-    for i in range(c.n):
-        index_file(c, s, i)
+    if s == &c.then and c.scope >= 0:
+        for i in range(c.resvs[c.scope].n_shares):
+            index_file(c, s, c.resvs[c.scope].shares[i].node)
+    else:
+        for i in range(c.n):
+            index_file(c, s, i)
     if c.topo.on:
         topo_build(c, s)
 
@@ -238,7 +242,7 @@ cdef void empty_state(Cluster* c, int all_up) noexcept nogil:
     cdef State* s = &c.then
     cdef int i
     s.told = 0
-    if all_up and c.then_is == c.version:
+    if c.then_is == (c.version if all_up else -c.avail_version):
         return
     for i in range(c.n):
         s.cpus[i] = c.cpus[i]
@@ -254,7 +258,7 @@ cdef void empty_state(Cluster* c, int all_up) noexcept nogil:
     if s.extra != NULL:
         memcpy(s.extra, c.extra, <size_t>c.n * EXTRAS * sizeof(int32_t))
     index_build(c, s)
-    c.then_is = c.version if all_up else 0
+    c.then_is = c.version if all_up else -c.avail_version
 
 
 cdef void cluster_free(Cluster* c) noexcept nogil:
@@ -317,6 +321,7 @@ cdef int cluster_init(Cluster* c, int n) noexcept nogil:
     c.avail_version = 1
     c.piece_free = -1
     c.alloc_free = -1
+    c.scope = -1
     c.cls = <int32_t*>calloc(m, sizeof(int32_t))
     c.layout = <int32_t*>calloc(m, sizeof(int32_t))
     c.cpus = <int32_t*>calloc(m, sizeof(int32_t))

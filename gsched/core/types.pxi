@@ -213,11 +213,14 @@ cdef struct Resv:
     int firm                 # jobs of other reservations keep out too
     int flex                 # its jobs may run elsewhere and at other times as well
     int headed               # the pass has met its first blocked job
+    int always               # it is in force at all times
     int n_spans
     int64_t* start           # times at which it is in force, in order
     int64_t* end
     int n_shares
     Share* shares            # cpus -1: the whole node
+    uint64_t* bits           # its nodes, over ranks; NULL: not asked for yet
+    int64_t bits_version     # of the static data that bits was made from
 
 cdef struct Window:
     int32_t resv
@@ -419,7 +422,12 @@ cdef struct Cluster:
     # states
     State now
     State then               # scratch: a future, or an empty cluster
-    int64_t then_is          # > 0: then is the empty cluster of this static version
+    int64_t then_is          # > 0: then is the empty cluster of this static version; < 0: what
+                             # can be used of it, of this avail_version
+    int32_t scope            # the reservation whose nodes alone `then` is about; -1: all nodes
+    int32_t* near            # shares of jobs on these nodes
+    int64_t near_cap
+    int n_near
     # allocations
     Piece* pieces
     int64_t pieces_cap

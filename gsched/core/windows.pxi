@@ -11,6 +11,7 @@
 
 cdef enum:
     MAX_RESVS = 65536
+    EVER = 1 << 40         # what is in force until then is so at all times
     OUTSIDE = -1           # domain of jobs without a reservation
     ANYWHERE = -2          # of those of FLEX reservations: they may take from all
 
@@ -21,7 +22,9 @@ cdef void windows_free(Cluster* c) noexcept nogil:
         free(c.resvs[k].start)
         free(c.resvs[k].end)
         free(c.resvs[k].shares)
+        free(c.resvs[k].bits)
     free(c.resvs)
+    free(c.near)
     free(c.windows)
     free(c.win_head)
 
@@ -76,6 +79,32 @@ cdef inline int has_parts(Cluster* c, int i) noexcept nogil:
             return 1
         w = c.windows[w].next
     return 0
+
+
+cdef uint64_t* resv_bits(Cluster* c, int32_t resv) noexcept nogil:
+    """The nodes of which a reservation keeps something, over ranks; NULL without memory. Cost: a
+    64th of the nodes + its own, once per change."""
+    cdef Resv* v = &c.resvs[resv]
+    cdef int k, rank
+    if v.bits != NULL and v.bits_version == c.version:
+        return v.bits
+    if v.bits == NULL:
+        v.bits = <uint64_t*>malloc(<size_t>c.words * sizeof(uint64_t))
+        if v.bits == NULL:
+            return NULL
+    memset(v.bits, 0, <size_t>c.words * sizeof(uint64_t))
+    for k in range(v.n_shares if v.n_spans else 0):
+        rank = c.rank[v.shares[k].node]
+        v.bits[rank >> 6] |= (<uint64_t>1) << (rank & 63)
+    v.bits_version = c.version
+    return v.bits
+
+
+cdef inline uint64_t* own_nodes(Cluster* c, Req* r) noexcept nogil:
+    """The nodes that r keeps to, over ranks; NULL: it keeps to none."""
+    if c.w_on == W_OFF or not confined(c, r.resv):
+        return NULL
+    return resv_bits(c, r.resv)
 
 
 cdef inline void window_use(Cluster* c, int32_t resv, int i, int32_t cpus) noexcept nogil:
@@ -209,6 +238,8 @@ cdef int64_t windows_times(Cluster* c, int64_t* out) noexcept nogil:
     cdef int64_t n = 0
     cdef int k, j
     for k in range(c.n_resvs):
+        if c.resvs[k].always:
+            continue
         for j in range(c.resvs[k].n_spans if out != NULL else 0):
             out[n + 2 * j] = c.resvs[k].start[j]
             out[n + 2 * j + 1] = c.resvs[k].end[j]
@@ -221,7 +252,7 @@ cdef uint64_t windows_sign(Cluster* c, Req* r, int64_t at, int64_t until) noexce
     cdef uint64_t sign = 0
     cdef int k, what
     for k in range(c.n_resvs):
-        if c.resvs[k].n_spans == 0:
+        if c.resvs[k].n_spans == 0 or c.resvs[k].always:
             continue
         what = resv_meets(&c.resvs[k], at, until)
         if k == r.resv and resv_until(&c.resvs[k], at) >= 0:
@@ -231,12 +262,22 @@ cdef uint64_t windows_sign(Cluster* c, Req* r, int64_t at, int64_t until) noexce
 
 
 cdef void windows_then(Cluster* c, int64_t now, int64_t at, Over* over) noexcept nogil:
-    """CPUs that the jobs of reservations hold at time `at`. Cost: windows + allocated shares."""
+    """CPUs that the jobs of reservations hold at time `at`. Cost: windows + allocated shares; with
+    a scope those of its nodes."""
     cdef int32_t p, w, k, resv
-    cdef int h
-    for w in range(c.n_windows):
-        c.windows[w].then = c.windows[w].used
-    for p in range(c.pieces_used):
+    cdef int h, q, n = c.pieces_used
+    if c.scope >= 0:
+        n = c.n_near
+        for q in range(c.resvs[c.scope].n_shares):
+            w = c.win_head[c.resvs[c.scope].shares[q].node]
+            while w >= 0:
+                c.windows[w].then = c.windows[w].used
+                w = c.windows[w].next
+    else:
+        for w in range(c.n_windows):
+            c.windows[w].then = c.windows[w].used
+    for q in range(n):
+        p = c.near[q] if c.scope >= 0 else q
         if c.pieces[p].owner < 0:
             continue
         resv = c.allocs[c.pieces[p].owner].resv

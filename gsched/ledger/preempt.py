@@ -63,7 +63,7 @@ def begin(led: Ledger, plan: Preemption, now: float, out: Outcome) -> None:
     if job is None or job.state != JobState.PENDING or job.held or job.deps or job.claim:
         return
     found = [(led.jobs.get(one.job_id), one) for one in plan.victims]
-    if not found or not all(_still(victim, one) for victim, one in found):
+    if not all(_still(victim, one) for victim, one in found):
         return
     if job.array_pending:
         master = job
@@ -79,8 +79,9 @@ def begin(led: Ledger, plan: Preemption, now: float, out: Outcome) -> None:
     for victim, one in found:
         if victim is not None and one.mode != SUSPEND:
             _warn(led, victim, one, job, now, out)
-    ids = ", ".join(str(one.job_id) for one in plan.victims)
-    out.log.append(("info", f"job {job.id} preempts {ids}"))
+    if found:
+        ids = ", ".join(str(one.job_id) for one in plan.victims)
+        out.log.append(("info", f"job {job.id} preempts {ids}"))
     _vacated(led, job, now, out)
     out.schedule = True
 

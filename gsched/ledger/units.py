@@ -1,7 +1,8 @@
 """Whole nodes and islands that accounts are guaranteed: whose they are as the ledger knows it now.
 
-The rules are policy/units.py's. Nothing of it is kept but the pool of each guaranteed job
-(`Job.pool`): the rest follows from what runs and waits, before every pass.
+The rules are policy/units.py's. Nothing of it is recorded but the pool of each guaranteed job
+(`Job.pool`): the rest follows from what runs and waits, and is brought up to date before each pass
+from the jobs that have changed.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from gsched.ledger import expected
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, JobState, NodeAlloc, Phase
 from gsched.policy import units as rules
-from gsched.policy.units import ISLAND, NODE, Pool, Rank, Running, Unit
+from gsched.policy.unit_choice import Choice
+from gsched.policy.units import ISLAND, NODE, Bound, Pool, Rank, Running, Unit
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
 
 #: more than any work costs: it does not make way
 STAYS = 1e15
+#: seconds after which units are chosen anew though nodes and accounts are the same: what would be
+#: lost on them has grown
+ANEW_S = 60
 
 
 class Units:
@@ -37,9 +42,9 @@ class Units:
         self._ways: dict[str, tuple[tuple[str, ...], bool]] = {}
         #: node -> (its GPUs as they were, its units by the word for them)
         self._known: dict[str, tuple[object, dict[str, tuple[Unit, ...]]]] = {}
-        #: pool -> (its first job, until when it is not tried again while nothing changes): it can
-        #: have no place now
-        self.tried: dict[str, tuple[int, int]] = {}
+        #: pool -> (its first job and the newest row of its queue, until when they are not tried
+        #: again while nothing changes): they can have no place now
+        self.tried: dict[str, tuple[tuple[int, int], int]] = {}
         #: jobs whose records have changed since the last pass; what is known of those that hold
         #: something
         self.touched: set[int] = set()
@@ -50,11 +55,26 @@ class Units:
         #: were looked at
         self._owner: dict[Unit, str] = {}
         self.news: set[str] = set()
-        #: units of each pool as they were told to the cluster
-        self._told: dict[str, set[Unit]] = {}
+        #: how the cluster was when units were chosen; the cluster that they were told to
+        self._chosen: object = None
         self._cluster: object = None
-        #: borrowed work on units of others, which is expected to end at once
-        self._cut: set[int] = set()
+        #: what the pools have bound; None: it must be counted anew
+        self._bound: Bound | None = None
+        self._choice = Choice()
+        #: guaranteed work that is not recorded as such, and what others make way for
+        self._proposed: list[Running] = []
+        self._promises: dict[int, Running] = {}
+        #: pool -> borrowed work that could be guaranteed there; of it what lies on its bound units
+        self._lent: dict[str, set[int]] = {}
+        self._beside: dict[str, set[int]] = {}
+        #: units on which jobs have come or gone; pools whose borrowed work is to be looked at
+        self._moved: set[Unit] = set()
+        self._stirred: set[str] = set()
+        self._waiting: frozenset[str] = frozenset()
+        #: borrowed work on units of others, which is expected to end at once: by pool, and on how
+        #: many pools' units each is
+        self._cuts: dict[str, set[int]] = {}
+        self._cut: dict[int, int] = {}
 
     # ---- the tree ------------------------------------------------------------------------------
 
@@ -65,8 +85,15 @@ class Units:
             self._version = book.version
             self.pools = rules.pools(book)
             self._ways.clear()
-            self._running.clear()
+            self._forget()
             self.touched.update(self._led.jobs if self.pools else ())
+
+    def _forget(self) -> None:
+        """All that runs is to be counted anew."""
+        self._running.clear()
+        self._lent.clear()
+        self._beside.clear()
+        self._bound = self._chosen = None
 
     def changed(self) -> Iterator[Job]:
         """Waiting jobs that may start in other pools since the accounts have changed. Cost:
@@ -137,24 +164,25 @@ class Units:
             kinds = {kind for bit, kind in enumerate(types) if mask >> bit & 1}
             yield Unit(name, mask, kinds.pop() if len(kinds) == 1 else "", mask == every)
 
-    def _usable(self, now: int) -> Callable[[Unit], bool]:
-        """Whether a unit takes work: none of its GPUs has failed, and no advance reservation keeps
-        it, now or later."""
-        led = self._led
-        reserved = {
+    def _reserved(self, now: int) -> frozenset[str]:
+        """Nodes that an advance reservation keeps, now or later."""
+        return frozenset(
             share.node
-            for resv in led.reservations.values()
+            for resv in self._led.reservations.values()
             if not resv.maintenance and resv.end > now
             for share in resv.nodes
-        }
+        )
 
-        def usable(unit: Unit) -> bool:
-            if unit.node in reserved or not led.node_up(unit.node):
-                return False
-            gpus = led.nodes[unit.node].gpus
-            return not any(gpu.fault and unit.gpus >> bit & 1 for bit, gpu in enumerate(gpus))
-
-        return usable
+    def _usable(self, word: str, reserved: frozenset[str]) -> list[Unit]:
+        """The units that take work: none of their GPUs has failed, and no advance reservation keeps
+        them. Cost: nodes."""
+        led = self._led
+        found = []
+        for name, node in led.nodes.items():
+            if name not in reserved and led.node_up(name):
+                bad = sum(1 << bit for bit, gpu in enumerate(node.gpus) if gpu.fault)
+                found += [unit for unit in self._on(name, word) if not unit.gpus & bad]
+        return found
 
     def touched_by(self, alloc: Iterable[NodeAlloc], word: str) -> frozenset[Unit]:
         """The units that shares of nodes lie on."""
@@ -170,16 +198,20 @@ class Units:
 
     def arrange(self, now: int, strict: bool = False) -> dict[int, str]:
         """Chooses the units of each pool for the next pass; gives back the running jobs whose pool
-        is another from now on. `strict`: nobody overtakes another. Cost: jobs that hold nodes,
-        and nodes, times a few us."""
+        is another from now on. `strict`: nobody overtakes another. Cost: accounts, what has
+        changed, and the borrowed work of pools that have room; nodes where those have changed."""
         self.refresh()
         led = self._led
         if not self.pools:
             self.touched.clear()
             return self._dissolve() if self.own or self._running else {}
         word = next(iter(self.pools.values())).unit
+        for one in self._proposed if self._bound is not None else ():
+            self._bound.drop(one)  # type: ignore[union-attr]
+        self._proposed.clear()
         self._follow(word)
-        waiting = led.cluster.claims.guarded()
+        self._repledge(word)
+        waiting = led.cluster.claims.guarded() & self.pools.keys()
         firsts: dict[str, Rank | None] = {}
 
         def first(pool: str) -> Rank | None:
@@ -188,58 +220,109 @@ class Units:
                 firsts[pool] = min((rank(led, led.jobs[one]) for one in ids), default=None)
             return firsts[pool]
 
-        sure = [one for one in self._running.values() if one.pool]
-        # Who may have no pool at all is of no interest here.
-        others = [one for one in self._running.values() if one.may and not one.pool]
-        others.sort(key=lambda one: one.rank)
-        moved, stuck, held = rules.settle(
-            self.pools, [*sure, *self._promised(word)], others, first, strict
-        )
+        bound, out, others = self._bound, set[int](), None
+        if bound is None:
+            sure = [one for one in self._running.values() if one.pool]
+            out, bound = rules.settle(self.pools, [*sure, *self._promises.values()])
+            # Who is guaranteed no more is so on record, until the pass is carried out.
+            self._bound = None if out else bound
+            self._chosen = None
+            others = {one for mine in self._lent.values() for one in mine}
+        elif strict:
+            others = {one for mine in self._lent.values() for one in mine}
+        moved, stuck = rules.promote(bound, self._candidates(bound, others), first, strict)
+        self._proposed = [
+            Running(one, pool, (pool,), self._running[one].rank, self._running[one].units)
+            for one, pool in moved.items()
+        ]
+        moved = dict.fromkeys(out, "") | moved
         # Strictly in order nobody overtakes one that runs on what is borrowed until it is its turn.
         wanting = [
             pool
-            for pool in waiting & self.pools.keys()
+            for pool in sorted(waiting)
             if not (strict and pool in stuck and stuck[pool] < (first(pool) or stuck[pool]))
         ]
-        short = any(not held[pool].full for pool in wanting)
-        there = self.of_nodes(word) if short else []
-        before, self.own = (
-            self.own,
-            rules.choose(
-                held, sorted(wanting), there, self._cost(now), self._usable(now), self.own
-            ),
-        )
-        for pool, own in self.own.items():
-            if own != before.get(pool):
-                self.news.add(pool)
-                self._owner.update(dict.fromkeys(own, pool))
-        self._bind()
+        self._choose(bound, wanting, word, now)
+        self._tell(bound)
         self._foresee(now, wanting, moved)
         return moved
 
-    def _bind(self) -> None:
-        """Tells the cluster whose units have changed. Cost: these."""
-        claims = self._led.cluster.claims
+    def _candidates(self, bound: Bound, others: set[int] | None) -> list[Running]:
+        """Borrowed work that may become guaranteed, in order: all of `others`, or that of pools
+        that have room, and what lies on bound units of its own pool."""
+        for unit in bound.moved:
+            name = bound.whose.get(unit)
+            if name is not None and name in self._lent:
+                self._beside.setdefault(name, set()).update(
+                    self._lent[name].intersection(self._led.parts[unit.node])
+                )
+        if others is None:
+            others = set()
+            for name, mine in self._lent.items():
+                if not bound.held[name].full:
+                    others |= mine
+                elif name in self._beside:
+                    self._beside[name] &= mine
+                    others |= self._beside[name]
+        return sorted((self._running[one] for one in others), key=lambda one: one.rank)
+
+    def _choose(self, bound: Bound, wanting: list[str], word: str, now: int) -> None:
+        """The units that pools have beside their bound ones. Cost: see Choice."""
+        led, cost = self._led, self._cost(now)
+        moved = self._moved | bound.moved
+        self._moved.clear()
+        bound.moved.clear()
+        short = any(not bound.held[pool].full for pool in wanting)
+        reserved = self._reserved(now) if short else frozenset()
+        how = led.cluster, led.cluster.node_changes, reserved, now // ANEW_S
+        if short and how != self._chosen:
+            enough = False
+        else:
+            enough = self._choice.mend(bound.held, bound.whose, wanting, moved, cost)
+            if not short:
+                self._chosen = None
+        if not enough:
+            there = self._usable(word, reserved)
+            self._choice.anew(bound.held, bound.whose, wanting, there, cost)
+            self._chosen = how
+
+    def _tell(self, bound: Bound) -> None:
+        """Takes note of pools that have other units, and tells the cluster. Cost: their units."""
+        claims, choice = self._led.cluster.claims, self._choice
+        names = bound.changed | choice.changed
+        bound.changed.clear()
+        choice.changed.clear()
         if self._cluster is not claims:
-            self._cluster = claims
-            self._told.clear()
-        for name in self.pools:
-            if self._told.get(name) != self.own[name]:
-                self._told[name] = self.own[name]
-                claims.bind(name, self._rows(self.own[name]))
+            self._cluster, names = claims, set(self.pools)
+            self._cut.clear()
+            self._cuts.clear()
+            self._stirred.update(self.pools)
+        rows: dict[str, list[tuple[str, int, int]]] = {}
+        for name in sorted(names & self.pools.keys()):
+            own = bound.held[name].units | choice.of.get(name, {}).keys()
+            if own != self.own.get(name):
+                self.news.add(name)
+                self._stirred.add(name)
+                self._owner.update(dict.fromkeys(own, name))
+                self.own[name] = own
+            rows[name] = self._rows(own)
+        for name in self.own.keys() - self.pools.keys():
+            del self.own[name]
         for name in claims.bound() - self.pools.keys():
-            claims.bind(name, [])
-            self._told.pop(name, None)
+            rows[name] = []
+        claims.bind(rows)
 
     def _dissolve(self) -> dict[int, str]:
         """Nobody is guaranteed whole units any more."""
         led = self._led
-        for name in led.cluster.claims.bound():
-            led.cluster.claims.bind(name, [])
+        led.cluster.claims.bind({name: [] for name in led.cluster.claims.bound()})
         self.own = {}
-        self._told.clear()
+        self._stirred.update(self._cuts)
         self._foresee(0, (), {})
-        self._running.clear()
+        self._forget()
+        self._choice = Choice()
+        self._promises.clear()
+        self._proposed.clear()
         return {one: "" for one in led.cluster.claims.holders() if led.jobs[one].pool}
 
     def _follow(self, word: str) -> None:
@@ -250,8 +333,13 @@ class Units:
             job = led.jobs.get(job_id)
             gone = self._running.pop(job_id, None)
             if gone is not None:
-                self.news.update(self._owner.get(unit, "") for unit in gone.units)
+                self._stir(gone.units)
                 self._price.pop(job_id, None)
+                if gone.pool:
+                    if self._bound is not None:
+                        self._bound.drop(gone)
+                for name in gone.may:
+                    self._lent.get(name, set()).discard(job_id)
             if job is None or not any(job_id in led.parts.get(p.node, ()) for p in job.alloc):
                 continue
             units = self.touched_by(job.alloc, word)
@@ -261,8 +349,25 @@ class Units:
             if job.pool:
                 # Also while it ends.
                 may = may or [job.pool]
-            self._running[job_id] = Running(job_id, job.pool, may, rank(led, job), units)
+            one = self._running[job_id] = Running(job_id, job.pool, may, rank(led, job), units)
             self._note(job, units)
+            if one.pool:
+                if self._bound is not None and not self._bound.add(one):
+                    self._bound = None
+                continue
+            for name in may:
+                self._lent.setdefault(name, set()).add(job_id)
+                if self._bound is not None and any(
+                    self._bound.whose.get(unit) == name for unit in units
+                ):
+                    self._beside.setdefault(name, set()).add(job_id)
+
+    def _stir(self, units: Iterable[Unit]) -> None:
+        """Jobs on these have come, gone or changed."""
+        self._moved.update(units)
+        names = {self._owner.get(unit, "") for unit in units}
+        self.news |= names
+        self._stirred |= names
 
     def _note(self, job: Job, units: frozenset[Unit]) -> None:
         """What it would cost if a job had to go, and whose units it is on."""
@@ -270,7 +375,20 @@ class Units:
         size = sum(part.gpus.bit_count() for part in job.alloc) or 1
         since = max(job.start_time, job.checkpoint_time)
         self._price[job.id] = STAYS if stays else 1.0, size, since
-        self.news.update(self._owner.get(unit, "") for unit in units)
+        self._stir(units)
+
+    def _repledge(self, word: str) -> None:
+        """What others make way for is as good as taken. Cost: promises."""
+        now = {one.job_id: one for one in self._promised(word)}
+        if now != self._promises and self._bound is not None:
+            for job_id, one in self._promises.items():
+                if now.get(job_id) != one:
+                    self._bound.drop(one)
+            for job_id, one in now.items():
+                if self._promises.get(job_id) != one and not self._bound.add(one):
+                    self._bound = None
+                    break
+        self._promises = now
 
     def _promised(self, word: str) -> Iterator[Running]:
         led = self._led
@@ -306,36 +424,52 @@ class Units:
         """(node, CPUs, GPUs) of what is kept: CPUs -1 for whole nodes, else as large a part of them
         as of the GPUs."""
         gpus: dict[str, int] = {}
-        every: dict[str, int] = {}
-        for unit in units:
-            gpus[unit.node] = gpus.get(unit.node, 0) | unit.gpus
-            every[unit.node] = self._led.cluster.gpu_bits(unit.node)
         rows = []
-        for node, mask in sorted(gpus.items()):
-            if mask == every[node] or not every[node]:
+        for unit in units:
+            if unit.whole:
+                rows.append((unit.node, -1, 0))
+            else:
+                gpus[unit.node] = gpus.get(unit.node, 0) | unit.gpus
+        for node, mask in gpus.items():
+            every = self._led.cluster.gpu_bits(node)
+            if mask == every or not every:
                 rows.append((node, -1, 0))
                 continue
             conf = self._led.config.nodes[node]
-            share = conf.cpus * mask.bit_count() // every[node].bit_count()
+            share = conf.cpus * mask.bit_count() // every.bit_count()
             rows.append((node, share // conf.threads_per_core * conf.threads_per_core, mask))
-        return rows
+        return sorted(rows)
 
     def _foresee(self, now: int, waiting: Iterable[str], moved: dict[int, str]) -> None:
         """Borrowed work on units of pools for which jobs wait is as good as gone: what waits there
-        waits for guaranteed work alone."""
-        led, found = self._led, set[int]()
-        for pool in waiting:
-            for unit in self.own.get(pool, ()):
+        waits for guaranteed work alone. Cost: jobs on units of pools in which something changed."""
+        led, before = self._led, set(self._cut)
+        names = set(self._waiting ^ frozenset(waiting))
+        self._waiting = frozenset(waiting)
+        names = self._stirred | names | {self._running[one].pool for one in moved}
+        names |= set(moved.values())
+        self._stirred.clear()
+        for pool in names - {""}:
+            found = set[int]()
+            for unit in self.own.get(pool, ()) if pool in self._waiting else ():
                 for job_id in led.parts[unit.node]:
                     one = self._running.get(job_id)
                     if one is not None and not moved.get(job_id, one.pool):
                         found.add(job_id)
-        for job_id in self._cut - found:
+            was = self._cuts.pop(pool, set())
+            if found:
+                self._cuts[pool] = found
+            for job_id in found - was:
+                self._cut[job_id] = self._cut.get(job_id, 0) + 1
+            for job_id in was - found:
+                self._cut[job_id] -= 1
+                if not self._cut[job_id]:
+                    del self._cut[job_id]
+        for job_id in before - self._cut.keys():
             if job_id in led.jobs:
                 led.cluster.expect(job_id, expected.end_of(led, led.jobs[job_id]))
-        for job_id in found - self._cut:
+        for job_id in self._cut.keys() - before:
             led.cluster.claims.ends(job_id, now)
-        self._cut = found
 
     def move(self, job_id: int, pool: str, out: Outcome) -> None:
         """A running job is guaranteed in the units of that account from now on; "" in none."""
@@ -367,10 +501,7 @@ class Units:
 
 def rank(led: Ledger, job: Job) -> Rank:
     """The place of a job in the order of all, the first one lowest."""
-    names = job.spec.partitions or (job.partition,)
-    known = led.config.partitions
-    tier = max((known[name].priority_tier for name in names if name in known), default=0)
-    return -tier, -job.priority, job.id
+    return rules.rank(led.config.partitions, job)
 
 
 def islands(links: list[list[int]]) -> list[int]:

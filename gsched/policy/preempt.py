@@ -178,6 +178,11 @@ class Rules:
 
     # ---- the waiting side ------------------------------------------------------------------------
 
+    @property
+    def guarantees(self) -> bool:
+        """Whether any account is guaranteed anything."""
+        return bool(self._guaranteed)
+
     def may_preempt(self, job: Job) -> bool:
         """Whether a waiting job may preempt anything at all. Cost: its partitions."""
         # What is kept for one job cannot be of several.

@@ -245,6 +245,43 @@ class Quota:
                 return above
         return ""
 
+    def top(self, account: str) -> str:
+        """The highest account above one with a guarantee of single resources that it shares in; ""
+        there is none. Cost: depth."""
+        found = ""
+        for above in self.path(account):
+            assoc = self._book.account(above)
+            if assoc is not None and assoc.guarantee and not assoc.guarantee_unit:
+                found = above
+        return found
+
+    def left(self, accounts: Iterable[str]) -> dict[tuple[str, str], int]:
+        """(account, TRES) -> what is left of its guarantee, for these accounts and those above.
+        Cost: theirs."""
+        standing, found = self.standing, dict[tuple[str, str], int]()
+        for above in {above for account in accounts for above in self.path(account)}:
+            assoc = self._book.account(above)
+            for name, most in assoc.guarantee.items() if assoc is not None else ():
+                found[above, name] = most - standing[above, name].own
+        return found
+
+    def owe(self, account: str, wants: Mapping[str, int], left: dict[tuple[str, str], int]) -> bool:
+        """Whether a job has a claim (see claim) to some of what is left, which is then the less."""
+        path = self.path(account)
+        for place, above in enumerate(path):
+            assoc = self._book.account(above)
+            if assoc is None or not assoc.guarantee or not _covers(assoc.guarantee, wants):
+                continue
+            if assoc.guarantee_unit:
+                continue
+            if all(wants.get(name, 0) <= left[above, name] for name in assoc.guarantee):
+                for each in path[place:]:
+                    for name in self.names:
+                        if (each, name) in left:
+                            left[each, name] -= wants.get(name, 0)
+                return True
+        return False
+
     def start(self, work: Work) -> bool:
         """A job starts: whether it has a claim, and is guaranteed from now on. Cost: depth."""
         claimant = work.pool or self.claim(work.account, work.tres)

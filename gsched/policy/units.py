@@ -10,9 +10,9 @@ it are guaranteed. A job that is guaranteed is so in the pool of its account or 
 
 **Bound units** of a pool are those that hold its guaranteed jobs, or are kept for one that others
 make way for. Nobody else starts there. No unit is bound to two pools, and no pool has more of them
-than it is guaranteed. **Its other units** are chosen anew for each pass, among those that are
-bound to nobody: free ones first, then those from which least work would have to go. They are bound
-as long as a job of the pool waits; without one anybody may borrow them.
+than it is guaranteed. **Its other units** are chosen among those that are bound to nobody: free
+ones first, then those from which least work would have to go (unit_choice.py). They are bound as
+long as a job of the pool waits; without one anybody may borrow them.
 
 **The invariant.** Of a kind of unit there are at least as many as are guaranteed in all, so that of
 those that are bound to nobody there are always as many as all pools lack together. On these lies
@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gsched.config import PartitionConfig
+from gsched.model import Job
 from gsched.model.policy import Assoc
 from gsched.policy.book import Book
 
@@ -168,6 +170,13 @@ def _under(book: Book, assoc: Assoc) -> bool:
     )
 
 
+def rank(partitions: Mapping[str, PartitionConfig], job: Job) -> Rank:
+    """The place of a job in the order of all, the first one lowest."""
+    names = job.spec.partitions or (job.partition,)
+    tier = max((partitions[name].priority_tier for name in names if name in partitions), default=0)
+    return -tier, -job.priority, job.id
+
+
 # ---- whose they are ------------------------------------------------------------------------------
 
 
@@ -216,144 +225,126 @@ class Held:
                 name = self.pool.suits(unit)
                 self.left[name] = self.left.get(name, 0) - unit.size
 
+    def give(self, unit: Unit) -> None:
+        """Nothing guaranteed is on a unit any more."""
+        self.units.discard(unit)
+        self.left[self.pool.suits(unit)] += unit.size
+
     @property
     def full(self) -> bool:
         return not any(count > 0 for count in self.left.values())
 
 
-def settle(
-    known: Mapping[str, Pool],
-    guaranteed: Iterable[Running],
+class Bound:
+    """Whose units are bound to which pool, kept as guaranteed jobs come and go."""
+
+    def __init__(self, known: Mapping[str, Pool]) -> None:
+        self.held = {name: Held(pool) for name, pool in known.items()}
+        self.whose: dict[Unit, str] = {}
+        #: guaranteed jobs on each
+        self._jobs: dict[Unit, int] = {}
+        #: units that were bound, or are so no more, since anybody looked, and their pools
+        self.moved: set[Unit] = set()
+        self.changed: set[str] = set(known)
+
+    def add(self, one: Running) -> bool:
+        """A job is guaranteed in its pool; False: that has no room for it, and nothing here holds
+        any more. Cost: its units."""
+        mine = self.held.get(one.pool)
+        if mine is None or one.pool not in one.may:
+            return False
+        if any(self.whose.get(unit, one.pool) != one.pool for unit in one.units):
+            return False
+        if any(unit not in mine.units and not mine.pool.suits(unit) for unit in one.units):
+            return False
+        self.put(one.pool, one.units)
+        return all(count >= 0 for count in mine.left.values())
+
+    def put(self, pool: str, units: Iterable[Unit]) -> None:
+        """The same for one that fits."""
+        for unit in units:
+            count = self._jobs.get(unit, 0)
+            if not count:
+                self.held[pool].take((unit,))
+                self.whose[unit] = pool
+                self.moved.add(unit)
+                self.changed.add(pool)
+            self._jobs[unit] = count + 1
+
+    def drop(self, one: Running) -> None:
+        """It is so no more."""
+        for unit in one.units:
+            count = self._jobs.get(unit, 0) - 1
+            if count > 0:
+                self._jobs[unit] = count
+            elif not count:
+                del self._jobs[unit]
+                pool = self.whose.pop(unit)
+                self.held[pool].give(unit)
+                self.moved.add(unit)
+                self.changed.add(pool)
+
+    def theirs(self, pool: str, units: Iterable[Unit]) -> bool:
+        """Whether some of the units are another pool's."""
+        return any(self.whose.get(unit, pool) != pool for unit in units)
+
+
+def settle(known: Mapping[str, Pool], guaranteed: Iterable[Running]) -> tuple[set[int], Bound]:
+    """(jobs that are guaranteed no more, what the pools have of the others): those of a pool that
+    is smaller than what they hold, or is no more, the last in order first. Cost: these jobs."""
+    out: set[int] = set()
+    bound = Bound(known)
+    for one in sorted(guaranteed, key=lambda each: each.rank):
+        mine = bound.held.get(one.pool) if one.pool in one.may else None
+        if mine is None or bound.theirs(one.pool, one.units) or not mine.fits(one.units):
+            out.add(one.job_id)
+        else:
+            bound.put(one.pool, one.units)
+    return out, bound
+
+
+def promote(
+    bound: Bound,
     others: Iterable[Running],
     first: Callable[[str], Rank | None],
     strict: bool = False,
-) -> tuple[dict[int, str], dict[str, Rank], dict[str, Held]]:
-    """Running jobs whose pool changes: job -> pool; by pool the first that has no room there; and
-    what each pool has then.
-
-    Jobs of a pool that is smaller than what they hold, or is no more, are borrowed work, the last
-    in order first; borrowed work (`others`, in order) is guaranteed where its pool has room for the
-    units that it lies on and no waiting job of the pool comes before it (`first`: the rank of the
-    first one); `strict`: nor a running one that has none. Cost: running jobs."""
+) -> tuple[dict[int, str], dict[str, Rank]]:
+    """(borrowed work that is guaranteed from now on: job -> pool; by pool the first that has no
+    room there): in order, where its pool has room for the units that it lies on and no waiting job
+    of the pool comes before it (`first`: the rank of the first one); `strict`: nor a running one
+    that has none. The caller has them put into `bound`. Cost: these jobs."""
     stuck: dict[str, Rank] = {}
     changed: dict[int, str] = {}
-    whose: dict[Unit, str] = {}
-    held = {name: Held(pool) for name, pool in known.items()}
-    guaranteed = list(guaranteed)
-    if _all_fit(guaranteed, held, whose):
-        # As nearly always: in whatever order.
-        guaranteed.clear()
-    else:
-        held = {name: Held(pool) for name, pool in known.items()}
-        whose.clear()
-    for one in sorted(guaranteed, key=lambda each: each.rank):
-        name = one.pool
-        mine = held.get(name) if name in one.may else None
-        theirs = any(whose.get(unit, name) != name for unit in one.units)
-        if mine is None or theirs or not mine.fits(one.units):
-            changed[one.job_id] = ""
-            continue
-        mine.take(one.units)
-        for unit in one.units:
-            whose[unit] = name
     for one in others:
         for name in one.may:
-            mine = held[name]
+            mine = bound.held[name]
             if mine.full and not one.units <= mine.units:
                 stuck.setdefault(name, one.rank)
                 continue
             before = first(name)
             late = (before is not None and before < one.rank) or (strict and name in stuck)
-            theirs = any(whose.get(unit, name) != name for unit in one.units)
-            if late or theirs or not mine.fits(one.units):
+            if late or bound.theirs(name, one.units) or not mine.fits(one.units):
                 stuck.setdefault(name, one.rank)
                 continue
-            mine.take(one.units)
-            for unit in one.units:
-                whose[unit] = name
+            bound.put(name, one.units)
             changed[one.job_id] = name
             break
-    return changed, stuck, held
-
-
-def _all_fit(
-    guaranteed: Iterable[Running], held: Mapping[str, Held], whose: dict[Unit, str]
-) -> bool:
-    """Whether guaranteed jobs are all where they may be; each pool has what they hold then."""
-    for one in guaranteed:
-        mine = held.get(one.pool)
-        if mine is None or one.pool not in one.may:
-            return False
-        for unit in one.units:
-            if unit not in mine.units:
-                if whose.setdefault(unit, one.pool) != one.pool or not mine.pool.suits(unit):
-                    return False
-                mine.take((unit,))
-    return all(count >= 0 for one in held.values() for count in one.left.values())
-
-
-def choose(
-    held: Mapping[str, Held],
-    wanting: Collection[str],
-    there: Iterable[Unit],
-    cost: Callable[[Unit], float],
-    usable: Callable[[Unit], bool],
-    before: Mapping[str, Collection[Unit]],
-) -> dict[str, set[Unit]]:
-    """Pool -> the units that are its own until the next pass: those that are bound to it, and for
-    pools for which jobs wait all that they lack: first those on which nobody is (cost 0), of them
-    those that were its own `before`; then those that cost least. `there`: all units, of which
-    those that are not `usable` are left out. Cost: units; n log n in those that somebody is on,
-    where there are not enough others."""
-    found = {name: set(one.units) for name, one in held.items()}
-    lacking = {name: dict(held[name].left) for name in wanting if not held[name].full}
-    if not lacking:
-        return found
-    taken = {unit for one in held.values() for unit in one.units}
-    free: dict[Unit, None] = {}
-    busy: list[tuple[float, Unit]] = []
-    for unit in there:
-        if unit not in taken:
-            price = cost(unit)
-            if price:
-                busy.append((price, unit))
-            else:
-                free[unit] = None
-    busy.sort(key=lambda one: one[0])
-
-    def take(name: str, units: Iterable[Unit]) -> None:
-        left, pool = lacking[name], held[name].pool
-        for unit in units:
-            if not any(count > 0 for count in left.values()):
-                return
-            kind = pool.suits(unit)
-            if kind and unit not in taken and 0 < unit.size <= left[kind] and usable(unit):
-                left[kind] -= unit.size
-                found[name].add(unit)
-                taken.add(unit)
-
-    for name in lacking:
-        take(name, [unit for unit in before.get(name, ()) if unit in free])
-    for name in lacking:
-        take(name, free)
-    for name in lacking:
-        take(name, (unit for _, unit in busy))
-        # Whatever has been taken is looked at but once.
-        busy = [one for one in busy if one[1] not in taken]
-    return found
+    return changed, stuck
 
 
 __all__ = [
     "GPU",
     "ISLAND",
     "NODE",
+    "Bound",
     "Held",
     "Pool",
     "Rank",
     "Running",
     "Unit",
     "broken",
-    "choose",
     "pools",
+    "promote",
+    "rank",
     "settle",
 ]

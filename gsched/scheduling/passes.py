@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from gsched.model import Plan
-from gsched.scheduling import preemption, whole
+from gsched.scheduling import owed, preemption, whole
 from gsched.scheduling.options import options_of
 
 if TYPE_CHECKING:
@@ -39,6 +39,12 @@ def run_pass(ledger: Ledger, now: float, max_starts: int = MAX_STARTS) -> Plan:
             rules["partition_depth"] = options.partition_depth
     if options.max_starts:
         max_starts = min(max_starts, options.max_starts)
+    back, count = owed.ahead(ledger, int(now))
+    if back:
+        # What is promised is kept from the next pass on: nobody borrows it before.
+        return Plan(preemptions=back, pools=pools, complete=False)
+    if count:
+        max_starts = min(max_starts, count) if max_starts else count
     plan = cluster.schedule(int(now), max_starts, depth, rules)
     plan.pools = pools
     if depth != options.plan_test or rules.get("partition_depth"):

@@ -9,7 +9,7 @@ goes in vain, and what they free is kept for it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,7 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement] = ()) -> tuple[lis
     tries = 0
     soonest = late = 0
     unsure = bool(begun)
-    waiting: list[tuple[int, int, int]] = []
+    waiting: list[tuple[int, int, int, int]] = []
     for job_id in cluster.claims.may:
         known, until = cluster.claims.vain.get(job_id, (None, 0))
         if known == quiet and (not until or now < until):
@@ -131,13 +131,13 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement] = ()) -> tuple[lis
     return [], min(filter(None, (wake, soonest)), default=0)
 
 
-def _rank(led: Ledger, job: Job) -> tuple[int, int, int]:
+def _rank(led: Ledger, job: Job) -> tuple[int, int, int, int]:
     known, names = led.config.partitions, job.spec.partitions
     if names:
         tier = max((known[name].priority_tier for name in names if name in known), default=0)
     else:
         tier = known[job.partition].priority_tier if job.partition in known else 0
-    return -tier, -job.priority, job.id
+    return -(job.id in led.cluster.claims.owed), -tier, -job.priority, job.id
 
 
 def _starts_soon(led: Ledger, job: Job, by: int) -> bool:
@@ -251,12 +251,13 @@ def propose(
     pool: str = "",
     first: Sequence[Candidate] = (),
     licenses: str = "",
+    avoid: Collection[str] = (),
 ) -> Preemption | None:
     """The cheapest of the sets among `allowed` that make a blocked job fit in a partition; None:
     not even all of them do. With PreemptParameters=strict_order the lowest in rank go first, else
     those that cost least; `ordered`: in the order of costs, the last of them as early in it as can
-    be; `pool`: in the units of that account; `first`: those of them that go in any case, for these
-    `licenses`. Nothing is changed: ledger/preempt.py carries it out.
+    be; `pool`: in the units of that account, but for nodes in `avoid`; `first`: those of them that
+    go in any case, for these `licenses`. Nothing is changed: ledger/preempt.py carries it out.
     Cost: sorting, and Core.cheapest."""
     strict = led.rules().options.strict_order
     order = sorted(allowed)
@@ -277,7 +278,7 @@ def propose(
         partition,
         [(one.job_id, 0 if one.job_id in going else one.cost) for one in order],
         now,
-        avoid=() if pool else _kept_for_others(led, job),
+        avoid=avoid if pool else _kept_for_others(led, job),
         strict=strict or ordered,
         still={one.job_id for one in order if one.victim.mode == SUSPEND},
         pool=pool,

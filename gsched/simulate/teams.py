@@ -41,6 +41,8 @@ class Taken(NamedTuple):
     account: str
     gpus: int
     job: str
+    #: seconds of its work that are lost
+    lost: float = 0.0
 
 
 @dataclass
@@ -75,7 +77,9 @@ class Teams:
             return
         self._told.add((job.id, job.attempt))
         gpus = sum(part.whole_gpus for part in job.alloc)
-        self.taken.append(Taken(now, job.spec.account, gpus, name))
+        # Both are whole seconds of the ledger's clock.
+        lost = max(0, job.way.at - max(job.start_time, job.checkpoint_time))
+        self.taken.append(Taken(now, job.spec.account, gpus, name, lost))
 
     def hours(self, account: str) -> tuple[float, float]:
         """GPU hours of guaranteed and of borrowed work."""
@@ -103,12 +107,18 @@ def write(path: Path, teams: Teams) -> None:
 
 def text(teams: Teams) -> str:
     """GPU hours and what was taken back, a line for each account."""
-    lines = [f"{'account':<20} {'guarantee':>9} {'own GPUh':>10} {'borrowed GPUh':>14} {'lost':>5}"]
+    lines = [
+        f"{'account':<20} {'guarantee':>9} {'own GPUh':>10} {'borrowed GPUh':>14} "
+        f"{'taken back':>10} {'lost GPUh':>10}"
+    ]
     for account in sorted(teams.stands):
         own, borrowed = teams.hours(account)
-        lost = sum(one.account == account for one in teams.taken)
+        taken = [one for one in teams.taken if one.account == account]
+        lost = sum(one.gpus * one.lost for one in taken) / 3600
         most = teams.stands[account][-1].guarantee
-        lines.append(f"{account:<20} {most:>9} {own:>10.1f} {borrowed:>14.1f} {lost:>5}")
+        lines.append(
+            f"{account:<20} {most:>9} {own:>10.1f} {borrowed:>14.1f} {len(taken):>10} {lost:>10.1f}"
+        )
     return "\n".join(lines)
 
 

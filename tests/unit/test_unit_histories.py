@@ -1,4 +1,4 @@
-"""Guarantees in whole nodes: nobody waits longer than on a cluster of his own team's nodes."""
+"""Guarantees in whole nodes and islands: nobody waits longer than on a cluster of his own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ BLOCKS = int(os.environ.get("GSCHED_UNIT_HISTORIES", "3"))
 EACH = 10
 
 
-def wishes(rnd: random.Random, teams: dict[str, Team], sizes: list[int]) -> list[Wish]:
+def wishes(
+    rnd: random.Random,
+    teams: dict[str, Team],
+    sizes: list[int],
+    wide: bool = True,
+    exact: bool = False,
+) -> list[Wish]:
+    """`wide`: jobs of several units; `exact`: they last as long as they may."""
     found = []
     for number in range(rnd.randrange(6, 22)):
         team = rnd.choice(list(teams))
         run = rnd.choice([3, 10, 30, 100])
-        nodes = rnd.randrange(1, teams[team].units + 1) if teams[team].units else 1
-        limit = run * rnd.choice([1, 1, 3, 10])
+        nodes = rnd.randrange(1, teams[team].units + 1) if teams[team].units and wide else 1
+        limit = run * rnd.choice([1, 1, 1, 1] if exact else [1, 1, 3, 10])
         found.append(
             Wish(
                 rnd.randrange(0, 120) * 100 + number,
@@ -39,9 +46,12 @@ def draw(rnd: random.Random, borrows: list[bool]) -> tuple[int, dict[str, Team]]
     return sum(team.units for team in teams.values()) + rnd.choice([0, 0, 1]), teams
 
 
-def alone(team: Team, name: str, all_: list[Wish]) -> World:
+def alone(
+    team: Team, name: str, all_: list[Wish], order: str = "builtin", unit: str = "node"
+) -> World:
     mine = [one for one in all_ if one.team == name]
-    return World(team.units, {name: Team(team.units, False)}).run(mine)
+    nodes = team.units if unit == "node" else -(-team.units // 2)
+    return World(nodes, {name: Team(team.units, False)}, order, unit).run(mine)
 
 
 def whole_nodes(seed: int) -> World:
@@ -76,15 +86,56 @@ def own_nodes(seed: int) -> World:
     return shared
 
 
-def filled(seed: int) -> World:
+def islands(seed: int) -> World:
+    """Jobs of one island or less, in strict order: of whole islands where the team borrows."""
+    rnd = random.Random(seed)
+    units, teams = draw(rnd, [True, False])
+    jobs = []
+    for number in range(rnd.randrange(8, 28)):
+        team = rnd.choice(list(teams))
+        run = rnd.choice([3, 10, 30, 100])
+        size = 4 if teams[team].borrows else rnd.choice([1, 2, 4])
+        limit = run * rnd.choice([1, 1, 3, 10])
+        at = rnd.randrange(0, 120) * 100 + number
+        jobs.append(Wish(at, team, size, 1, run * 100, limit * 100))
+    shared = World(-(-units // 2), teams, "builtin", "island").run(jobs)
+    assert shared.wronged == 0, seed
+    waits = shared.waits()
+    assert waits.keys() == set(jobs), seed
+    for name, team in teams.items():
+        private = alone(team, name, jobs, "builtin", "island").waits() if team.units else {}
+        for wish, wait in private.items():
+            assert waits[wish] <= wait, (seed, wish, waits[wish], wait)
+            assert team.borrows or waits[wish] == wait, (seed, wish, waits[wish], wait)
+    return shared
+
+
+def filled(seed: int, unit: str = "node") -> World:
     """Jobs of any size, of anybody, with backfill."""
     rnd = random.Random(seed)
     nodes, teams = draw(rnd, [True, True, False])
-    jobs = wishes(rnd, teams, [1, 2, 4, 8])
-    shared = World(nodes, teams, "backfill").run(jobs)
+    jobs = wishes(rnd, teams, [1, 2, 4, 8] if unit == "node" else [1, 2, 4], unit == "node")
+    shared = World(nodes if unit == "node" else -(-nodes // 2), teams, "backfill", unit).run(jobs)
     assert shared.wronged == 0, seed
     assert shared.idle == [], seed
     assert shared.waits().keys() == set(jobs), seed
+    return shared
+
+
+def same_policy(seed: int) -> World:
+    """Jobs of whole nodes that last as long as they may, of teams that do not borrow among others
+    that do; with backfill here and on the nodes of their own."""
+    rnd = random.Random(seed)
+    nodes, teams = draw(rnd, [True, False])
+    jobs = wishes(rnd, teams, [8], exact=True)
+    shared = World(nodes, teams, "backfill").run(jobs)
+    assert shared.wronged == 0, seed
+    waits = shared.waits()
+    for name, team in teams.items():
+        if team.units and not team.borrows:
+            private = alone(team, name, jobs, "backfill").waits()
+            mine = {wish: wait for wish, wait in waits.items() if wish.team == name}
+            assert mine == private, (seed, name)
     return shared
 
 
@@ -104,6 +155,24 @@ def test_who_does_not_borrow_has_what_his_own_nodes_would_give(block: int) -> No
 def test_with_backfill_the_first_waits_for_his_team_alone(block: int) -> None:
     taken = sum(filled(seed).taken for seed in range(block * EACH, block * EACH + EACH))
     assert taken > 0
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_islands_of_ones_own(block: int) -> None:
+    taken = sum(islands(seed).taken for seed in range(block * EACH, block * EACH + EACH))
+    assert taken > 0
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_with_backfill_the_first_waits_for_his_islands_alone(block: int) -> None:
+    seeds = range(block * EACH, block * EACH + EACH)
+    assert sum(filled(seed, "island").taken for seed in seeds) > 0
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_with_backfill_here_and_there_it_is_the_same(block: int) -> None:
+    seeds = range(block * EACH, block * EACH + EACH)
+    assert sum(same_policy(seed).taken for seed in seeds) > 0
 
 
 @pytest.mark.parametrize("seed", [41, 325])

@@ -9,7 +9,7 @@ from unit.units_world import Team, Wish, World
 
 from gsched.ledger import Ledger, Tick, policy_changed
 from gsched.ledger.outcome import Outcome
-from gsched.model import Job, JobState
+from gsched.model import Gpu, Job, JobState, Phase
 from gsched.model.policy import Assoc
 from gsched.wire.messages import Done, UpdateNode
 
@@ -224,3 +224,36 @@ def test_a_promise_outlives_the_controller() -> None:
         "red": {jobs[0].alloc[0].node},
         "blue": {jobs[1].alloc[0].node},
     }
+
+
+def test_a_node_that_fails_is_replaced_and_work_of_others_makes_way_there() -> None:
+    made = world(red=1, blue=2)
+    mine = job(made, "blue")
+    guests = [job(made, "red") for _ in range(3)]
+    assert all(one.state == JobState.RUNNING for one in [mine, *guests])
+    lost = mine.alloc[0].node
+    answer = made.b.write(UpdateNode([lost], state="down", reason="test"), 0)
+    assert isinstance(answer, Done)
+    made.report(mine, Phase.RELEASED)
+    settle(made)
+    # It is queued again, and has the place of a job of red's that was not guaranteed.
+    assert mine.restarts == 1
+    assert mine.state == JobState.RUNNING and mine.pool == "blue"
+    assert mine.alloc[0].node != lost
+    assert [one.pool for one in guests].count("red") == 1
+    assert next(one for one in guests if one.pool == "red").restarts == 0
+
+
+def test_a_node_that_comes_back_with_other_gpus_is_none_of_the_guarantee() -> None:
+    made = world(3, red=1, blue=2)
+    for name, count in (("red", 8), ("blue", 16)):
+        set_guarantee(made, name, 0, guarantee={f"{GPU}:h100": count})
+    other = [Gpu(f"new-{i}", "a100", i, links=[18 if i != j else 0 for j in range(8)])
+             for i in range(8)]  # fmt: skip
+    made.b.register("node1", gpus=other)
+    settle(made)
+    jobs = [job(made, "blue") for _ in range(2)]
+    assert [one.pool for one in jobs] == ["blue", "blue"]
+    assert sorted(places(*jobs)) == ["2", "3"]
+    own = made.b.led.units.own
+    assert {unit.node for units in own.values() for unit in units} <= {"node2", "node3"}

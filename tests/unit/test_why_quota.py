@@ -67,7 +67,7 @@ def test_what_is_taken_back_and_when(unit: str) -> None:
     made = teams(guarantee_unit=unit)
     old = [held(made, "ana", "lab") for _ in range(4)]
     waits = job(made, "ben", "other")
-    made.led.cluster.claims.may.clear()
+    made.led.cluster.claims.went(waits.id)
     made.led.units.news.clear()
     plan = made.schedule
     if not unit:

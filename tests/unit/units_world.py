@@ -89,7 +89,7 @@ class World:
         for record in book.first:
             if not isinstance(record, Assoc) or record.id not in book.assocs:
                 book.put(record)
-        size = 8 if self.unit == "node" else 4
+        size = self.size
         for number, (name, team) in enumerate(self.teams.items(), 10):
             book.put(Account(name))
             made = Assoc(number, name, parent=team.parent)
@@ -102,7 +102,7 @@ class World:
 
     def links(self, name: str) -> list[Gpu]:
         """GPUs of a node: all linked, or in two islands of four."""
-        group = 8 if self.unit == "node" else 4
+        group = self.size
         return [
             Gpu(
                 f"{name}-{i}",
@@ -140,6 +140,11 @@ class World:
             check(self.b.led)
             self.idle += self.held_back()
         return self
+
+    @property
+    def size(self) -> int:
+        """GPUs of a unit."""
+        return 8 if self.unit == "node" else 4
 
     def submit(self, wish: Wish) -> int:
         shape = Shape(
@@ -201,12 +206,16 @@ class World:
         for name, team in self.teams.items():
             mine = [one for one in led.jobs.values() if one.spec.account == name]
             waiting = [one for one in mine if one.state == JobState.PENDING]
-            used: dict[str, int] = {}
+            used: dict[tuple[str, int], int] = {}
             for job in mine:
                 for part in job.alloc if job.pool == name and not job.finished else ():
-                    used[part.node] = used.get(part.node, 0) + part.gpus.bit_count()
+                    for first in range(0, 8, self.size):
+                        count = (part.gpus >> first & (1 << self.size) - 1).bit_count()
+                        if count:
+                            unit = part.node, first
+                            used[unit] = used.get(unit, 0) + count
             assert len(used) <= team.units
-            assert all(count <= 8 for count in used.values())
+            assert all(count <= self.size for count in used.values())
             if waiting:
                 first = min(waiting, key=lambda one: (-one.priority, one.id))
                 # What its team has borrowed before it is not taken from the team.
@@ -218,7 +227,8 @@ class World:
                     if not one.finished
                 ):
                     continue
-                free = [8 - count for count in used.values()] + [8] * (team.units - len(used))
+                free = [self.size - count for count in used.values()]
+                free += [self.size] * (team.units - len(used))
                 want = first.spec.shape
                 if sum(each >= want.gpus_per_node for each in free) >= want.min_nodes:
                     found.append((self.b.now, first.id))
