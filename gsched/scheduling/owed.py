@@ -21,8 +21,7 @@ from gsched.model import Job
 from gsched.model.preempt import Claim, Preemption
 from gsched.policy.quota import Quota
 from gsched.policy.units import rank
-from gsched.scheduling import reclaim
-from gsched.scheduling.preemption import AGAIN_S, LATEST_S, Candidate, propose
+from gsched.scheduling.preemption import AGAIN_S, LATEST_S, take_back
 from gsched.taskset import TaskSet
 
 if TYPE_CHECKING:
@@ -178,11 +177,9 @@ def _back(led: Ledger, job: Job, now: int) -> Preemption | None:
     if stands is None:
         return None
     for name in job.spec.partitions or (job.partition,):
-        victims = enumerate(reclaim.victims(led, stands, job, now), 1)
-        back = [Candidate(place, 0, one.job_id, one) for place, one in victims]
-        if not back or name not in led.config.partitions:
+        if name not in led.config.partitions:
             continue
-        found = propose(led, job, name, back, now, ordered=True)
+        found = take_back(led, stands, job, name, now)
         if found is not None and found.victims:
             return found
     return None
