@@ -11,7 +11,6 @@
 
 cdef enum:
     MAX_RESVS = 65536
-    EVER = 1 << 40         # what is in force until then is so at all times
     OUTSIDE = -1           # domain of jobs without a reservation
     ANYWHERE = -2          # of those of FLEX reservations: they may take from all
 
