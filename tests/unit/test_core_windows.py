@@ -53,6 +53,15 @@ def test_who_would_run_into_a_window_waits_until_it_is_over(plan: dict[str, int]
     assert [start.key for start in core.schedule(200, **plan).starts] == [1, 2]
 
 
+@pytest.mark.parametrize("plan", both_plans())
+def test_a_window_that_was_there_from_the_beginning_ends(plan: dict[str, int]) -> None:
+    core = cluster(1)
+    core.set_reservation(0, [(0, 160)], [(0, -1, 0)], firm=True)
+    core.queue_add(1, core.request(gpus_per_node=1), 3, 1, 60)
+    assert core.schedule(100, **plan).starts == []
+    assert estimates(core)[1] == 160
+
+
 def test_a_window_is_told_to_those_whom_it_concerns() -> None:
     """Four GPUs run until 50, the first in the queue wants all eight then. Of its class, jobs of 60
     and 70 s would put that back; one of 200 s would run into the window besides."""
