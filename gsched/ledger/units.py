@@ -36,6 +36,8 @@ class Units:
         self._led = led
         self._version = -1
         self.pools: dict[str, Pool] = {}
+        #: nothing is guaranteed but whole units
+        self.alone = False
         #: pool -> its units as the last pass had them
         self.own: dict[str, set[Unit]] = {}
         #: account -> (pools, lowest first; whether its jobs may borrow)
@@ -84,6 +86,8 @@ class Units:
         if book.version != self._version:
             self._version = book.version
             self.pools = rules.pools(book)
+            accounts = [one for one in book.assocs.values() if one.is_account and one.guarantee]
+            self.alone = bool(self.pools) and all(one.guarantee_unit for one in accounts)
             self._ways.clear()
             self._forget()
             self.touched.update(self._led.jobs if self.pools else ())

@@ -62,6 +62,9 @@ def decide(led: Ledger, now: int, starts: Iterable[Placement] = ()) -> tuple[lis
     rules, cluster = led.rules(), led.cluster
     if not cluster.claims.may or led.awaits(now):
         return [], 0
+    if led.units.alone and not rules.kind:
+        # All that is taken back is so in whole units (whole.py).
+        return [], 0
     # Plans and reservations change more slowly than jobs: after a while that counts as a change.
     quiet = (led.pulse, led.book.version, cluster.adopted, now // LATEST_S)
     known, until = cluster.claims.quiet
