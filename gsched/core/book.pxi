@@ -117,6 +117,12 @@ cdef int line_take(Cluster* c, int line, Share* sh, int32_t cpus, int64_t at, in
             seg_lot(c, &b.segs[k], sh, cpus, -1)
         if sh.more and b.more:
             row_add(extra_row(b.extra, k), sh.extra, -1)
+        # A job that starts is taken to end somewhat later than it does, and may be there as well as
+        # what is planned next; windows keep GPUs from others that their own jobs have.
+        if planned:
+            b.segs[k].back |= sh.mask & b.segs[k].gpus
+        else:
+            b.segs[k].back &= ~sh.mask
         if sh.milli:
             seg_share(b, k, sh, 1)
         else:
@@ -187,8 +193,12 @@ cdef void line_give(Cluster* c, int line, Share* sh, int32_t cpus, int64_t at,
                 row_add(extra_row(b.extra, s), sh.extra, 1)
             if sh.milli:
                 seg_share(b, s, sh, -1)
+                if b.segs[s].gpus & sh.mask:
+                    b.segs[s].gpus &= b.segs[s].back | ~sh.mask
+                    b.segs[s].back &= ~sh.mask
             else:
-                b.segs[s].gpus |= sh.mask
+                b.segs[s].gpus |= sh.mask & b.segs[s].back
+                b.segs[s].back &= ~sh.mask
                 b.segs[s].kept &= ~sh.mask
             b.segs[s].planned -= 1
             b.segs[s].jobs -= 1
@@ -330,7 +340,7 @@ cdef int book_open(Cluster* c, int64_t now) noexcept nogil:
         g.at = now
         g.mem = c.now.mem[i]
         g.gpus = c.now.gpus[i]
-        g.kept = 0
+        g.kept = g.back = 0
         g.cpus = c.now.cpus[i]
         g.jobs = c.now.jobs[i]
         g.planned = 0

@@ -263,6 +263,7 @@ cdef struct Seg:
     int64_t mem
     uint64_t gpus
     uint64_t kept            # GPUs of planned jobs
+    uint64_t back            # those of them that are free without these jobs
     int32_t cpus
     int32_t jobs
     int32_t planned          # those of them that do not run yet

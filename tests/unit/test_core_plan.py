@@ -8,10 +8,11 @@ import pytest
 
 from gsched import _core
 from gsched._core import Core
+from gsched._reference import Core as Twin
 
 
-def cluster(nodes: int, gpus: int = 8) -> Core:
-    core = Core(nodes)
+def cluster(nodes: int, gpus: int = 8, kind: type[Core] = Core) -> Core:
+    core = kind(nodes)
     links = [[0 if i == j else 18 for j in range(gpus)] for i in range(gpus)]
     cls = core.define_class(links, [0] * gpus)
     for node in range(nodes):
@@ -89,6 +90,46 @@ def test_nothing_is_planned_beyond_the_window_or_the_bounds() -> None:
 def estimates_of(core: Core, *, window: int) -> dict[int, int]:
     core.schedule(0, plan_jobs=9, window=window)
     return estimates(core)
+
+
+@pytest.mark.parametrize("kind", [Core, Twin])
+def test_gpus_of_a_job_that_ends_where_a_reservation_begins_are_not_free_without_it(
+    kind: type[Core],
+) -> None:
+    """All GPUs are promised from 170 on, and a job has them until then: it is taken to end at 175,
+    the next multiple of 7, and they are not free at 170 where the promise is left out."""
+    core = cluster(1, kind=kind)
+    eight = core.request(gpus_per_node=8)
+    core.allocate(1, [(0, 1, 0, 0xFF)], 170)
+    core.queue_add(2, eight, 0, 1, 200)
+    plan = core.schedule(100, plan_jobs=9, resolution=1)
+    assert {r.key: r.at for r in plan.reservations} == {2: 170}
+    core.release(1)
+    core.queue_add(3, eight, 1, 1, 10)
+    plan = core.schedule(160, plan_jobs=9, resolution=7, keep=_core.DRAW_FORWARD)
+    assert [start.key for start in plan.starts] == [3]
+    assert {r.key: r.at for r in plan.reservations} == {2: 170}
+    for _ in range(2):
+        assert core.earliest(eight, 160, 10, without=[2]) == 175
+        assert core.earliest(eight, 160, 10) == 370
+
+
+@pytest.mark.parametrize("kind", [Core, Twin])
+def test_gpus_that_a_window_keeps_are_not_free_without_what_is_planned_in_it(
+    kind: type[Core],
+) -> None:
+    """An advance reservation keeps four GPUs from 200 to 400, a job of it has them until 300. Who
+    wants all eight gets them at 400, whether that job is left out or not."""
+    core = cluster(1, kind=kind)
+    eight = core.request(gpus_per_node=8)
+    core.set_reservation(0, [(200, 400)], [(0, 4, 0b1111)])
+    core.allocate(1, [(0, 1, 0, 0b10000000)], 210)
+    core.queue_add(2, core.request(gpus_per_node=4, reservation=0), 0, 1, 100)
+    plan = core.schedule(100, plan_jobs=9, resolution=1)
+    assert {r.key: r.at for r in plan.reservations} == {2: 200}
+    for _ in range(2):
+        assert core.earliest(eight, 100, 50, without=[2]) == 400
+        assert core.earliest(eight, 100, 50) == 400
 
 
 @pytest.mark.parametrize("bad", [{"plan_jobs": -1}, {"resolution": 0}, {"window": 0}, {"keep": 4}])
