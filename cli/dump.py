@@ -7,6 +7,7 @@ so that a record costs little more than reading its values: ten thousand jobs ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -291,6 +292,8 @@ class Asked:
         self.argv = argv
         self.env = env
         self.reader = reader
+        #: whether a layout was named: who does so knows what is in it
+        self.layout_named = any(re.match(r"--(js?o?n?|ya?m?l?)=", word) for word in argv)
         #: Stop where it is bad
         self.config = cluster_config(reader, name)
 

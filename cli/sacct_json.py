@@ -14,7 +14,12 @@ from gsched_cli.fields_sacct import expand_pattern
 
 def document(asked: Asked, jobs: Sequence[AcctJob]) -> str:
     """The whole output, with its line end."""
-    return asked.document(jobs=asked.records(_job_shape(), jobs))
+    shape = _job_shape()
+    if not asked.layout_named:
+        # A list in Slurm. But programs in the field take the word that it was in 22.05; those that
+        # know the list can name the layout.
+        shape["state"] = {"current": _attribute("state"), "reason": _attribute("reason")}
+    return asked.document(jobs=asked.records(shape, jobs))
 
 
 def _attribute(name: str) -> Read:

@@ -447,7 +447,12 @@ def test_json() -> None:
     data = json.loads(out)
     (job,) = (one for one in data["jobs"] if one["job_id"] == 244)
     assert code == 0
-    assert job["state"] == {"current": ["FAILED"], "reason": "None"}
+    # A word as in 22.05, which programs in the field take (torchx); the list of 26.05 for those
+    # that name its layout.
+    assert job["state"] == {"current": "FAILED", "reason": "None"}
+    named = json.loads(invoke(run, ["--json=v0.0.45"], reader)[0])
+    states = [one["state"] for one in named["jobs"] if one["job_id"] == 244]
+    assert states == [{"current": ["FAILED"], "reason": "None"}]
     assert job["exit_code"]["return_code"] == {"set": True, "infinite": False, "number": 2}
     assert [step["step"]["id"] for step in job["steps"]] == ["244.batch", "244.0", "244.1"]
     assert job["time"]["limit"]["number"] == 5
