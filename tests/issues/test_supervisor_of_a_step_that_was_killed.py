@@ -50,7 +50,9 @@ def test_nothing_of_the_step_lives_on(tmp_path: Path) -> None:
                 and status.tasks[0].wstatus is not None
             ),
         )
-        pids = [int((tmp_path / name).read_text()) for name in ("task", "left")]
+        files = [tmp_path / "task", tmp_path / "left"]
+        until("they say who they are", lambda: all(file.read_text().strip() for file in files))
+        pids = [int(file.read_text()) for file in files]
         status = read_status(directory)
         assert status is not None
         os.kill(status.stepd_pid, signal.SIGKILL)

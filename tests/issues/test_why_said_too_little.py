@@ -24,11 +24,12 @@ def when(time: int) -> str:
 
 
 def world(**resv: str) -> World:
-    """With a reservation r of some of it."""
+    """With a reservation r of some of it, which begins soon: what one in force can never hold is
+    refused."""
     conf = CONF.replace("SlurmdTimeout=60", "SlurmdTimeout=0")
     made = World(conf.replace("=gpu\n", "=gpu,shard\n").replace("h100:8", "h100:8,shard:32"))
     if resv:
-        first = {"starttime": str(int(made.now)), "duration": "36000", "users": "alice"}
+        first = {"starttime": str(int(made.now) + 600), "duration": "36000", "users": "alice"}
         made.write(UpdateReservation("r", "create", first | resv), 0)
         assert "r" in made.led.reservations
     return made
@@ -36,6 +37,9 @@ def world(**resv: str) -> World:
 
 def said(made: World, *argv: str) -> list[str]:
     job = made.sbatch(*argv)
+    if made.led.reservations:
+        made.now += 600
+        made.tick()
     made.settle()
     assert job.state == JobState.PENDING
     return sentences(made.why(job), when)
