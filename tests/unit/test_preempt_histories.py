@@ -101,18 +101,24 @@ class History:
             job.priority = rnd.randrange(1, 50)
             b.led.cluster.queue_job(job)
         b.tick()
-        b.schedule()
-        self.note()
+        self.passes()
         for name in NODES:
             b.report(name, *(self.said(b.led.jobs[one], name) for one in list(b.led.parts[name])))
+
+    def passes(self) -> None:
+        """A pass, and as the controller does, another one as long as one asks for it."""
+        for _ in range(20):
+            again = self.b.schedule().schedule
+            self.note()
+            if not again:
+                return
 
     def rest(self, seconds: int) -> None:
         """Time goes on, and nothing else comes."""
         b = self.b
         b.now += seconds
         b.tick()
-        b.schedule()
-        self.note()
+        self.passes()
         for name in NODES:
             b.report(name, *(self.said(b.led.jobs[one], name) for one in list(b.led.parts[name])))
 
