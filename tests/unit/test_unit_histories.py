@@ -87,17 +87,17 @@ def own_nodes(seed: int) -> World:
 
 
 def islands(seed: int) -> World:
-    """Jobs of one island or less, in strict order: of whole islands where the team borrows."""
+    """Jobs of an island each, in strict order. (Smaller ones leave pieces, and on a private node of
+    two islands a job may lie across both, which islands of two nodes do not offer: docs/quotas.md.)"""
     rnd = random.Random(seed)
     units, teams = draw(rnd, [True, False])
     jobs = []
     for number in range(rnd.randrange(8, 28)):
         team = rnd.choice(list(teams))
         run = rnd.choice([3, 10, 30, 100])
-        size = 4 if teams[team].borrows else rnd.choice([1, 2, 4])
         limit = run * rnd.choice([1, 1, 3, 10])
         at = rnd.randrange(0, 120) * 100 + number
-        jobs.append(Wish(at, team, size, 1, run * 100, limit * 100))
+        jobs.append(Wish(at, team, 4, 1, run * 100, limit * 100))
     shared = World(-(-units // 2), teams, "builtin", "island").run(jobs)
     assert shared.wronged == 0, seed
     waits = shared.waits()
@@ -163,10 +163,9 @@ def test_islands_of_ones_own(block: int) -> None:
     assert taken > 0
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
-def test_with_backfill_the_first_waits_for_his_islands_alone(block: int) -> None:
-    seeds = range(block * EACH, block * EACH + EACH)
-    assert sum(filled(seed, "island").taken for seed in seeds) > 0
+def test_with_backfill_the_first_waits_for_his_islands_alone() -> None:
+    # In ten histories it may be that nothing has to be taken back.
+    assert sum(filled(seed, "island").taken for seed in range(BLOCKS * EACH)) > 0
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
