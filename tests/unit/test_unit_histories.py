@@ -88,7 +88,7 @@ def own_nodes(seed: int) -> World:
 
 def islands(seed: int) -> World:
     """Jobs of an island each, in strict order. (Smaller ones leave pieces, and on a private node of
-    two islands a job may lie across both, which islands of two nodes do not offer: docs/quotas.md.)"""
+    two islands a job may lie across both, which islands of two nodes do not offer.)"""
     rnd = random.Random(seed)
     units, teams = draw(rnd, [True, False])
     jobs = []
