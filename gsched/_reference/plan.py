@@ -219,6 +219,11 @@ class Book:
     ) -> Free:
         """What a node has throughout; for `want` the CPUs and memory that it may have."""
         free = self.seen_by(want, i, self.at(i, time, resv), first=True)
+        if want is not None and want.lot >= 0 and time <= self.now:
+            # Lines know a lot by number, and not which of its cores are full: now that is known.
+            now, most = self.windows.at(-1, 0)[i], self.windows.sharing[want.lot]
+            room = now.cpus + now.joinable(want.lot, most) * self.nodes[i].threads
+            free.cpus = min(free.cpus, room)
         for event in self.events(i):
             if time < event < until:
                 other = self.seen_by(want, i, self.at(i, event, resv), first=False)

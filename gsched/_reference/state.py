@@ -181,17 +181,19 @@ class State(Windows, Topology, Sharing):
 
     def at(self, time: int, now: int, without: Iterable[int] = (), plan: int = YEAR) -> list[Free]:
         """What is free at `time` (-1: now), without these reservations. A job without a limit that
-        was started when reservation `plan` existed does not end for it."""
+        was started when reservation `plan` existed does not end for it, and the cores that one
+        started since then shares with others are not known to it: all count as taken."""
         free = [
             Free(n.cpus, n.mem, n.gpus & n.ok, 0, n.usable, extra=dict(n.extra)) for n in self.nodes
         ]
         for held in self.held.values():
-            endless = held.end == FOREVER and held.since > plan
+            after = held.since > plan
+            endless = held.end == FOREVER and after
             for node, cpus, _, mem, gpus in held.rows:
                 if self.back_at(held, node, now) <= time and not endless:
                     continue
                 free[node].count(held.counted(cpus))
-                if held.lot >= 0:
+                if held.lot >= 0 and not after:
                     cpus = free[node].join(held.lot, held.slots[node]) * self.nodes[node].threads
                 free[node].cpus -= cpus
                 free[node].mem -= mem

@@ -107,6 +107,9 @@ cdef void seg_window_of(Cluster* c, Req* r, int line, int i, int64_t at, int64_t
     o[0] = b.segs[k]
     if r.odd:
         odd_seg(c, r, i, k, o, 1)
+    if r.lot and at <= b.now:
+        # Lines know a lot by number, and not which of its cores are full: now that is known.
+        o.cpus = imin(o.cpus, <int32_t>lot_room(c, r.lot, i))
     if r.milli:
         parts_first(b, k, p)
     k = b.segs[k].next

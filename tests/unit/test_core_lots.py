@@ -158,6 +158,25 @@ def test_a_plan_for_later_takes_no_cores_before(partition: int, start: int) -> N
     core.check()
 
 
+@pytest.mark.parametrize("keep", [0, _core.STAND])
+def test_room_of_a_lot_on_full_cores_is_none(keep: int) -> None:
+    """Three jobs share a core. Two are on cores 0 and 1, one on 6 and 7: of those that want all
+    eight one starts when everybody else has left, and 0 and 1 are full then. There is room for
+    ten jobs more on the six others, but not for one that wants eight."""
+    core = cluster(8, jobs=3)
+    core.allocate(1, [(0, 2, 0, 0)], 600, lot=0, slots=[0b11], adopt=True)
+    core.allocate(2, [(0, 4, 0, 0)], 600, lot=0, slots=[0b11000011], adopt=True)
+    core.allocate(3, [(0, 8, 0, 0)], 600, lot=0, slots=[0b11111111], adopt=True)
+    whole = core.request(partition=0, shares_cpus=True, ntasks=8, max_nodes=1)
+    core.queue_add(4, whole, 5, 1, 300)
+    core.queue_add(5, whole, 5, 2, 300)
+    assert core.schedule(0, plan_jobs=100, resolution=1).starts == []
+    core.release(3)
+    plan = core.schedule(10, plan_jobs=0 if keep else 100, resolution=1, keep=keep)
+    assert [start.key for start in plan.starts] == [4]
+    core.check()
+
+
 def test_a_cap_on_cpus_of_a_partition() -> None:
     """MaxCPUsPerNode=6: counted over all its jobs on a node, whoever else is there."""
     core = Core(2)
