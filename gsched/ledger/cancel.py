@@ -72,6 +72,7 @@ def _step(
         return INVALID_ID
     if signum in (0, signal.SIGKILL, signal.SIGTERM) and step.cancelled_by < 0:
         step.cancelled_by = uid
+        step.ends = signum != signal.SIGTERM
         out.puts["step", step_key(job.id, number)] = step
     order = nodes.Signal(0, job.id, job.attempt, signum, "steps", number)
     led.order(job.batch_host, order, now, out)

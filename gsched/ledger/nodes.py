@@ -96,10 +96,11 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
     out.messages.append((name, _welcome(led, msg)))
     for job_id in led.parts[name]:
         job = led.jobs[job_id]
-        if not job.finished and (not job.configuring or job.state == JobState.SUSPENDED):
+        if not job.finished and (not job.configuring or job.suspend_time):
             # Orders about limit, stop and go may have been lost with the last session.
             suspend.tell(led, job, now, out, name)
             preempt.tell(led, job, name, now, out)
+            steps.tell(led, job, name, now, out)
 
 
 def _welcome(led: Ledger, msg: Register) -> Welcome:

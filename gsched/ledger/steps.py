@@ -17,7 +17,7 @@ from gsched.ledger import hetero, outbox, suspend
 from gsched.ledger.outcome import Outcome
 from gsched.model import Job, JobState, Step, StepState
 from gsched.model.step import step_key
-from gsched.wire.nodes import AttemptReport, StepsKept
+from gsched.wire.nodes import AttemptReport, Signal, StepsKept
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -69,6 +69,14 @@ def take(led: Ledger, job: Job, rep: AttemptReport, node: str, now: float, out: 
     if ended or changed:
         led.put_job(job, out)
     out.messages.append((node, StepsKept(rep.job_id, rep.attempt, kept)))
+
+
+def tell(led: Ledger, job: Job, node: str, now: float, out: Outcome) -> None:
+    """A node that leads a job has registered anew: it is told again which of its steps are to end."""
+    if node == job.batch_host and not job.het_offset:
+        for step in led.steps.get(job.id, {}).values():
+            if step.ends:
+                led.order(node, Signal(0, job.id, job.attempt, 0, "steps", step.id), now, out)
 
 
 def refuse(rep: AttemptReport, node: str, out: Outcome) -> None:

@@ -243,6 +243,8 @@ class Step(msgspec.Struct, array_like=True, gc=False):
     suspended_s: int = 0
     #: "host:pid" of the client that asked for it (pid 0: not known); "" not known
     srun: str = ""
+    #: somebody wants it ended: its node is told again when it registers anew
+    ends: bool = False
 
     @property
     def running(self) -> bool:

@@ -328,6 +328,25 @@ def test_a_step_is_ended_and_who_asked_is_recorded() -> None:
     assert bench.led.steps[job.id][1].cancelled_by == -1
 
 
+def test_the_end_of_a_step_is_ordered_again() -> None:
+    """The node does not hear of it, as after a restart of the controller: it has no session then."""
+    bench = Bench(ACCOUNTING)
+    job = running(bench, shape=Shape(min_nodes=2, max_nodes=2, nodes_set=True))
+    tell(bench, job, *(begun(job, number) for number in range(4)))
+    bench.led.live[job.batch_host].session = ""
+    for number, signum in ((0, 0), (1, 10), (2, 15), (3, 9)):
+        bench.write(CancelJobs([], signum, steps=[(str(job.id), number)]))
+    assert signals(bench, job.batch_host) == []
+    for part in job.alloc:
+        bench.register(part.node, [at(job, Phase.RUNNING)], session=f"{part.node}.again")
+    # Signals that do not end it for certain are the affair of whoever sends them, as ever.
+    assert signals(bench, job.batch_host) == [(0, "steps", 0), (0, "steps", 3)]
+    assert signals(bench, job.alloc[1].node) == []
+    tell(bench, job, *(over(job, number, 1) for number in range(4)))
+    bench.register(job.batch_host, [at(job, Phase.RUNNING)], session="once.more")
+    assert len(signals(bench, job.batch_host)) == 2
+
+
 def test_steps_that_cannot_be_cancelled() -> None:
     bench = Bench()
     job = running(bench)

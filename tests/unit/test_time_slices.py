@@ -292,6 +292,26 @@ def test_an_order_that_was_lost_is_followed_by_its_stop() -> None:
     assert mine.count(Prepare) == 3
 
 
+def test_whose_turn_came_before_he_began_is_told_so_again() -> None:
+    """A node has prepared a job of two and been told that it waits; that it goes on is lost with
+    the node's session, as when the controller dies."""
+    page = Page(TURNS)
+    shape = Shape(min_nodes=2, max_nodes=2, ntasks=16, nodelist=("n12", "n13"))
+    first, second = page.sbatch(2, shape=shape), page.b.job(shape=shape, time_limit=600)
+    page.b.schedule()
+    page.b.report("n12", at(first, Phase.RUNNING), at(second, Phase.PREPARED))
+    assert (states(first, second), pauses(page.b, second)) == (["R", "S"], [0, 0])
+    page.b.led.live["n12"].session = ""
+    page.b.now += 6
+    page.b.tick()
+    assert (states(second), second.configuring) == (["R"], True)
+    assert [sent(page.b, node, Pause)[-1].grace_s for node in ("n12", "n13")] == [0, -1]
+    page.b.register(
+        "n12", [at(first, Phase.RUNNING), at(second, Phase.PREPARED)], session="n12.again"
+    )
+    assert sent(page.b, "n12", Pause)[-1].grace_s == -1
+
+
 def why(page: Page, job: Job) -> list[str]:
     """What `gsched why` says of it, times as seconds from now."""
     now = int(page.b.now)
