@@ -72,7 +72,7 @@ def take(led: Ledger, job: Job, rep: AttemptReport, node: str, now: float, out: 
 
 
 def tell(led: Ledger, job: Job, node: str, now: float, out: Outcome) -> None:
-    """A node that leads a job has registered anew: it is told again which of its steps are to end."""
+    """A node that leads a job has registered anew: it hears again which steps are to end."""
     if node == job.batch_host and not job.het_offset:
         for step in led.steps.get(job.id, {}).values():
             if step.ends:

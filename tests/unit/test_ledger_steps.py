@@ -329,7 +329,7 @@ def test_a_step_is_ended_and_who_asked_is_recorded() -> None:
 
 
 def test_the_end_of_a_step_is_ordered_again() -> None:
-    """The node does not hear of it, as after a restart of the controller: it has no session then."""
+    """The node does not hear of it: without a session, as after a restart of the controller."""
     bench = Bench(ACCOUNTING)
     job = running(bench, shape=Shape(min_nodes=2, max_nodes=2, nodes_set=True))
     tell(bench, job, *(begun(job, number) for number in range(4)))
