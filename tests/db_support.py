@@ -72,14 +72,18 @@ class Server:
 
     def launch(self, *command: str) -> None:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.dir), "LC_ALL": "C.UTF-8"}
-        with open(self.dir / "log", "ab") as log:
-            self.process = subprocess.Popen(
-                self.words(*command), cwd=self.dir, env=env, stdout=log, stderr=log
-            )
         end = time.monotonic() + 60
+        self.process = None
         while not self.answers():
-            if self.process.poll() is not None or time.monotonic() > end:
+            if time.monotonic() > end:
                 raise RuntimeError(f"{command[0]}: {(self.dir / 'log').read_text()[-2000:]}")
+            # What a killed server left behind may hold its memory for a while: then the next one
+            # ends at once.
+            if self.process is None or self.process.poll() is not None:
+                with open(self.dir / "log", "ab") as log:
+                    self.process = subprocess.Popen(
+                        self.words(*command), cwd=self.dir, env=env, stdout=log, stderr=log
+                    )
             time.sleep(0.05)
 
     def answers(self) -> bool:

@@ -158,8 +158,8 @@ def test_a_stream_that_is_closed(start: Start, closed: int) -> None:
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
-def test_a_file_that_cannot_be_opened(start: Start, stream: str) -> None:
-    client = start(plan={stream: "/no/such/file"})
+def test_a_file_that_cannot_be_opened(start: Start, stream: str, tmp_path: Path) -> None:
+    client = start(plan={stream: str(tmp_path / "none/file")})
     sentence = f"srun: error: Could not open {stream} file: No such file or directory\n"
     assert client.done(1) == (b"", sentence.encode())
 

@@ -44,7 +44,7 @@ READS = [
     ["sbatch", "--gres=gpu:99", "--wrap", "true"],
     ["sbatch", "no-such-script.sh"],
     ["sbatch", "/etc"],
-    ["sbatch", "--export-file=/no/such/file", "--wrap", "true"],
+    ["sbatch", "--export-file=no-such-folder/file", "--wrap", "true"],
     ["sbatch", "--test-only", "-N2", "--wrap", "true"],
     ["sbatch", "--uid=12345", "--test-only", "--wrap", "true"],
 ]

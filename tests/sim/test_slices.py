@@ -29,7 +29,7 @@ NodeName=n[1-4] CPUs=8 Sockets=2 CoresPerSocket=4 RealMemory=16000
 PartitionName=turns Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 OverSubscribe=FORCE:3
 """
 CONFIG = parse_config({"slurm.conf": CONF})
-HISTORIES = int(os.environ.get("GSCHED_SIM_HISTORIES", "120"))
+HISTORIES = int(os.environ.get("GSCHED_SIM_HISTORIES", "2000")) // 10
 CHUNK = 10
 STORM_S = 60.0
 #: after a restart of the daemon it finds its supervisors within so long before it stops them
