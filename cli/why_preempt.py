@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gsched.model.why import Cause, Why
-
-When = Callable[[int], str]
-
-
-def _jobs(cause: Cause) -> str:
-    names = [ref.id or "of another user" for ref in cause.jobs]
-    if cause.have > len(names):
-        names.append(f"{cause.have - len(names)} others")
-    return ("job " if len(names) == 1 else "jobs ") + ", ".join(names)
+from gsched_cli.why_common import When, jobs
 
 
 def _preempting(why: Why, cause: Cause, when: When) -> str:
@@ -23,28 +15,28 @@ def _preempting(why: Why, cause: Cause, when: When) -> str:
     if cause.whose:
         goes, ended = ("makes way", "that has") if cause.have == 1 else ("make way", "they have")
         return (
-            f"{_whose(cause)} takes back what it is guaranteed: {_jobs(cause)} {goes}, and it "
+            f"{_whose(cause)} takes back what it is guaranteed: {jobs(cause)} {goes}, and it "
             f"starts when {ended} ended{until}."
         )
-    return f"It preempts {_jobs(cause)}, and starts when they have ended{until}."
+    return f"It preempts {jobs(cause)}, and starts when they have ended{until}."
 
 
 def _would(why: Why, cause: Cause, when: When) -> str:
     if cause.whose:
         return (
-            f"{_whose(cause)} takes back what it is guaranteed from {_jobs(cause)} when the "
+            f"{_whose(cause)} takes back what it is guaranteed from {jobs(cause)} when the "
             "scheduler comes to it next."
         )
-    return f"It would preempt {_jobs(cause)} when the scheduler comes to it next."
+    return f"It would preempt {jobs(cause)} when the scheduler comes to it next."
 
 
 def _exempt(why: Why, cause: Cause, when: When) -> str:
     until = f"until {when(cause.until)}" if cause.until else "for good"
-    return f"It cannot preempt {_jobs(cause)}, exempt {until}."
+    return f"It cannot preempt {jobs(cause)}, exempt {until}."
 
 
 def _turn(why: Why, cause: Cause, when: When) -> str:
-    first = _jobs(cause).capitalize()
+    first = jobs(cause).capitalize()
     return f"{first} comes before it where {cause.whose} has what it is guaranteed."
 
 

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gsched.model.why import Cause, Why
-
-When = Callable[[int], str]
-
-
-def _jobs(cause: Cause) -> str:
-    names = [ref.id or "of another user" for ref in cause.jobs]
-    if cause.have > len(names):
-        names.append(f"{cause.have - len(names)} others")
-    return ("job " if len(names) == 1 else "jobs ") + ", ".join(names)
+from gsched_cli.why_common import When, jobs
 
 
 def _time_slice(why: Why, cause: Cause, when: When) -> str:
-    whose = f": it is the turn of {_jobs(cause)}" if cause.jobs else ""
+    whose = f": it is the turn of {jobs(cause)}" if cause.jobs else ""
     until = f"; turns change at {when(cause.until)}" if cause.until else ""
     return f"It waits for its time slice on CPUs that it shares{whose}{until}."
 
@@ -26,7 +18,7 @@ def _stands_still(why: Why, cause: Cause, when: When) -> str:
     if not cause.jobs:
         return "It stands still for a job that is about to start, and goes on after that."
     until = f", at {when(cause.until)} at the latest" if cause.until else ""
-    return f"It stands still for {_jobs(cause)}, and goes on when that has ended{until}."
+    return f"It stands still for {jobs(cause)}, and goes on when that has ended{until}."
 
 
 def _suspended(why: Why, cause: Cause, when: When) -> str:

@@ -198,7 +198,7 @@ def rebuild(led: Ledger, config: Config) -> None:
             cluster.claims.promise(job, job.claim, int(led.meta.last_now))
         if job.state == JobState.PENDING:
             cluster.queue_job(job)
-        elif any(part.phase < Phase.RELEASED for part in job.alloc):
+        elif job.unreleased:
             cluster.restore(job)
     pause.load(led)
     slices.load(led)

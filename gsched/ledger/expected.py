@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gsched.ledger import slices
-from gsched.model import Job, JobState, NodeAlloc, Phase
+from gsched.model import Job, JobState, NodeAlloc
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -35,7 +35,7 @@ def refresh(led: Ledger, names: Iterable[str]) -> None:
         for job_id in led.parts[name]:
             job = found[job_id] = led.jobs[job_id]
             if job.paused:
-                todo += [part.node for part in _held(job)]
+                todo += [part.node for part in job.unreleased]
     for job in found.values():
         if not job.finished:
             end = ahead.end(job)
@@ -62,10 +62,6 @@ def free_at(led: Ledger, job: Job) -> int:
 
 def _time(at: float) -> int:
     return 0 if at == math.inf else int(at)
-
-
-def _held(job: Job) -> list[NodeAlloc]:
-    return [part for part in job.alloc if part.phase < Phase.RELEASED]
 
 
 def _on(job: Job, name: str) -> NodeAlloc:
@@ -130,7 +126,7 @@ class _Ahead:
 
     def _beside(self, job: Job) -> Iterable[tuple[Job, str]]:
         """(other, node) of those that have some of its CPUs or GPUs."""
-        for part in _held(job):
+        for part in job.unreleased:
             for job_id in self._led.parts.get(part.node, ()):
                 other = self._led.jobs[job_id]
                 its = _on(other, part.node)

@@ -36,7 +36,7 @@ def check(led: Ledger) -> None:
         for digest in (job.script, job.environment):
             if digest:
                 blobs[digest] = blobs.get(digest, 0) + 1
-        held = [p for p in job.alloc if p.phase < Phase.RELEASED]
+        held = job.unreleased
         if job.state == JobState.PENDING:
             _ensure(not job.alloc, f"job {job_id} is pending and holds nodes")
             _ensure(not job.completing, f"job {job_id} is pending and completing")
@@ -99,7 +99,7 @@ def check(led: Ledger) -> None:
     for job in led.jobs.values():
         if job.array_job_id:
             members.setdefault(job.array_job_id, set()).add(job.id)
-            if any(p.phase < Phase.RELEASED for p in job.alloc):
+            if job.unreleased:
                 running[job.array_job_id] = running.get(job.array_job_id, 0) + 1
         if job.array_pending:
             extra += len(TaskSet.parse(job.array_pending)) - 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gsched.ledger import expected, slices, suspend
 from gsched.ledger.outcome import Outcome
-from gsched.model import Job, JobState, NodeAlloc, Phase
+from gsched.model import Job, JobState
 from gsched.model.preempt import Claim
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def begin(led: Ledger, claim: Claim, by: Job, now: float, out: Outcome) -> None:
         if job.paused or job.sliced or works:
             found.append(job)
     for job in found:
-        for part in _held(job):
+        for part in job.unreleased:
             led.cluster.lend(job, part)
         if not job.paused:
             _stop(led, job, by, now, out)
@@ -104,7 +104,7 @@ def above(led: Ledger, job: Job) -> tuple[list[Job], int]:
     """(those that one stands still for, when they are expected to be over; 0 not known). Cost: jobs
     on its nodes."""
     found: dict[int, Job] = {}
-    for part in _held(job) if job.paused else ():
+    for part in job.unreleased if job.paused else ():
         for other_id, index in led.parts[part.node].items():
             other = led.jobs[other_id]
             its = other.alloc[index]
@@ -165,7 +165,7 @@ def _to_come(led: Ledger, claim: Claim) -> dict[str, int]:
     for job_id, attempt in (*claim.victims, *claim.lenders):
         job = led.jobs.get(job_id)
         if job is not None and job.attempt == attempt and not job.paused:
-            for part in _held(job):
+            for part in job.unreleased:
                 found[part.node] = found.get(part.node, 0) + part.cpus
     return found
 
@@ -190,14 +190,10 @@ def gone(led: Ledger, job: Job) -> None:
 def load(led: Ledger) -> None:
     """What jobs hold has been restored: those that stand still have what nobody works with. Nobody
     goes on by that: who could has done so with the command that freed it."""
-    led.paused = {job.id for job in led.jobs.values() if job.paused and _held(job)}
+    led.paused = {job.id for job in led.jobs.values() if job.paused and job.unreleased}
     names = {part.node for job_id in led.paused for part in led.jobs[job_id].alloc}
     settle(led, names, led.meta.last_now, None)
     expected.refresh(led, names)
-
-
-def _held(job: Job) -> list[NodeAlloc]:
-    return [part for part in job.alloc if part.phase < Phase.RELEASED]
 
 
 __all__ = ["begin", "beneath", "gone", "load", "promised", "settle", "started"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from gsched.config import Config
 from gsched.ledger import expected, suspend
 from gsched.ledger.outcome import Outcome
-from gsched.model import Job, JobState, NodeAlloc, Phase
+from gsched.model import Job, JobState
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -39,10 +39,6 @@ def _counted(config: Config) -> bool:
 def takes_turns(led: Ledger, job: Job) -> bool:
     """Whether a job that holds nodes shares its CPUs with others. Cost: constant."""
     return not job.het_job_id and led.cluster.shares(job.id)
-
-
-def _held(job: Job) -> list[NodeAlloc]:
-    return [part for part in job.alloc if part.phase < Phase.RELEASED]
 
 
 class Row:
@@ -76,7 +72,7 @@ class Row:
 
     def fits(self, job: Job) -> bool:
         """Whether it could work beside them, on all of its nodes."""
-        for part in _held(job):
+        for part in job.unreleased:
             if part.node not in self._ids:
                 self._look(part.node)
             if self._counted:
@@ -88,7 +84,7 @@ class Row:
 
     def add(self, job: Job) -> None:
         """It works with them, after it was found to fit."""
-        for part in _held(job):
+        for part in job.unreleased:
             self._ids[part.node] |= part.cpu_ids
             self._left[part.node] -= part.cpus
 
@@ -171,7 +167,7 @@ def _turn(led: Ledger, partition: str, now: float, out: Outcome) -> None:
     """Those that have waited longest work next, and all others that fit beside them."""
     every = (led.jobs[job_id] for job_id in led.sliced)
     waiting = _order(job for job in every if job.partition == partition)
-    there = {part.node for job in waiting for part in _held(job)}
+    there = {part.node for job in waiting for part in job.unreleased}
     ids = {job_id for name in there for job_id in led.parts[name]}
     working = [
         job
@@ -207,7 +203,7 @@ def ahead(led: Ledger, job: Job) -> list[Job]:
     """Whose turn it is on the CPUs of a job that waits for its own. Cost: jobs on its nodes."""
     found: dict[int, Job] = {}
     counted = _counted(led.config)
-    for part in _held(job):
+    for part in job.unreleased:
         for job_id, index in led.parts[part.node].items():
             other = led.jobs[job_id]
             works = other.state == JobState.RUNNING and other.partition == job.partition

@@ -376,6 +376,11 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         return self.state >= JobState.COMPLETED
 
     @property
+    def unreleased(self) -> list[NodeAlloc]:
+        """What it has of nodes still."""
+        return [part for part in self.alloc if part.phase < Phase.RELEASED]
+
+    @property
     def batch_host(self) -> str:
         """Name of the node that runs the script ("" before the first start)."""
         return self.alloc[0].node if self.alloc else ""

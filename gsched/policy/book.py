@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -44,6 +45,18 @@ _INHERITED_TRES = (
 
 #: all of these
 INHERITED = frozenset((*_INHERITED, *_INHERITED_TRES))
+
+#: kind of a record -> (where a book keeps it, what of it is the key)
+_PLACES: dict[type[PolicyRecord], tuple[str, str]] = {
+    Account: ("accounts", "name"),
+    User: ("users", "name"),
+    Assoc: ("assocs", "id"),
+    Qos: ("qos", "name"),
+    Wckey: ("wckeys", "id"),
+    Resource: ("resources", "full"),
+    Federation: ("federations", "name"),
+    Cluster: ("clusters", "name"),
+}
 
 
 class Book:
@@ -89,51 +102,42 @@ class Book:
         """A record is new, or takes the place of the one with its key. Cost: constant (but for what
         is inherited: that is found anew when it is asked for)."""
         self.version += 1
-        if isinstance(record, Account):
-            self.accounts[record.name] = record
-        elif isinstance(record, User):
-            self.users[record.name] = record
-        elif isinstance(record, Qos):
-            self.qos[record.name] = record
-        elif isinstance(record, Wckey):
-            self.wckeys[record.id] = record
-        elif isinstance(record, Resource):
-            self.resources[record.full] = record
-        elif isinstance(record, Federation):
-            self.federations[record.name] = record
-        elif isinstance(record, Cluster):
-            self.clusters[record.name] = record
+        if isinstance(record, Assoc):
+            self._file(record)
         else:
-            self._unfile(record.id)
-            self.assocs[record.id] = record
-            self._ids[record.account, record.user, record.partition] = record.id
-            if record.user:
-                self._of_user.setdefault(record.user, {})[record.id] = None
-            above = record.parent if record.is_account else record.account
-            if above:
-                self._below.setdefault(above, {})[record.id] = None
+            records, key = self._place(record)
+            records[key] = record
         self._effective.clear()
 
     def drop(self, record: PolicyRecord) -> None:
         """A record is gone. Cost: constant."""
         self.version += 1
-        if isinstance(record, Account):
-            del self.accounts[record.name]
-        elif isinstance(record, User):
-            del self.users[record.name]
-        elif isinstance(record, Qos):
-            del self.qos[record.name]
-        elif isinstance(record, Wckey):
-            del self.wckeys[record.id]
-        elif isinstance(record, Resource):
-            del self.resources[record.full]
-        elif isinstance(record, Federation):
-            del self.federations[record.name]
-        elif isinstance(record, Cluster):
-            del self.clusters[record.name]
-        else:
+        if isinstance(record, Assoc):
             self._unfile(record.id)
+        else:
+            records, key = self._place(record)
+            del records[key]
         self._effective.clear()
+
+    def same(self, record: PolicyRecord) -> PolicyRecord | None:
+        """The record here that has its key. Cost: constant."""
+        records, key = self._place(record)
+        return records.get(key)
+
+    def _place(self, record: PolicyRecord) -> tuple[dict[Any, Any], str | int]:
+        """Where records of its kind are kept, and under which key."""
+        name, key = _PLACES[type(record)]
+        return getattr(self, name), getattr(record, key)
+
+    def _file(self, record: Assoc) -> None:
+        self._unfile(record.id)
+        self.assocs[record.id] = record
+        self._ids[record.account, record.user, record.partition] = record.id
+        if record.user:
+            self._of_user.setdefault(record.user, {})[record.id] = None
+        above = record.parent if record.is_account else record.account
+        if above:
+            self._below.setdefault(above, {})[record.id] = None
 
     def _unfile(self, assoc_id: int) -> None:
         old = self.assocs.pop(assoc_id, None)

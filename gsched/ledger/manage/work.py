@@ -9,15 +9,8 @@ import msgspec
 from gsched.ledger import accounts, associate, tell, use
 from gsched.ledger.outcome import Outcome
 from gsched.model.policy import (
-    Account,
     Assoc,
-    Cluster,
-    Federation,
     PolicyRecord,
-    Qos,
-    Resource,
-    User,
-    Wckey,
     key_of,
 )
 from gsched.policy.settings import Known, limitable
@@ -70,7 +63,7 @@ class Work:
 
     def put(self, record: PolicyRecord) -> None:
         """A record is new, or is now this."""
-        old = self._same(record)
+        old = self.book.same(record)
         if old != record:
             self._undo.append((old, record))
             self.book.put(record)
@@ -78,24 +71,6 @@ class Work:
     def drop(self, record: PolicyRecord) -> None:
         self._undo.append((record, None))
         self.book.drop(record)
-
-    def _same(self, record: PolicyRecord) -> PolicyRecord | None:
-        book = self.book
-        if isinstance(record, Account):
-            return book.accounts.get(record.name)
-        if isinstance(record, User):
-            return book.users.get(record.name)
-        if isinstance(record, Qos):
-            return book.qos.get(record.name)
-        if isinstance(record, Wckey):
-            return book.wckeys.get(record.id)
-        if isinstance(record, Resource):
-            return book.resources.get(record.full)
-        if isinstance(record, Federation):
-            return book.federations.get(record.name)
-        if isinstance(record, Cluster):
-            return book.clusters.get(record.name)
-        return book.assocs.get(record.id)
 
     @property
     def changed(self) -> bool:
