@@ -100,10 +100,21 @@ from gsched.wire.messages import (
     UpdatePartition,
     UpdateReservation,
 )
-from gsched.wire.nodes import AgentAnswer, Forget, Order, Prepare, Register, StepMail
+from gsched.wire.nodes import (
+    AgentAnswer,
+    Forget,
+    Notify,
+    Order,
+    Prepare,
+    Register,
+    Signal,
+    StepMail,
+)
 
 #: seconds for which a request id is remembered after its answer
 ANSWER_LIFE_S = 900
+#: signals and lines that wait for the registration of a node, at most
+MAX_EARLY = 1000
 
 
 class Ledger:
@@ -485,10 +496,13 @@ class Ledger:
         self._use_dirty.discard(name)
 
     def order(self, node: str, order: Order, now: float, out: Outcome) -> None:
-        """Numbers an order for the node's present session; dropped where there is none (the next
-        registration is a complete report, from which the order will follow again)."""
+        """Numbers an order for the node's present session. Where there is none a signal or a line
+        waits for it; others are dropped (the next registration is a complete report, from which
+        the order will follow again)."""
         live = self.live[node]
         if not live.session:
+            if isinstance(order, Signal | Notify) and len(live.early) < MAX_EARLY:
+                live.early.append(order)
             return
         live.last_order += 1
         order.n = live.last_order

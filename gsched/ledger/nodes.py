@@ -9,7 +9,18 @@ from gsched.ledger.drift import judge as judge_drift
 from gsched.ledger.outcome import Outcome
 from gsched.model import Gpu, Job, JobState, Node, NodeFlag, Phase
 from gsched.wire.codec import PROTOCOL
-from gsched.wire.nodes import AttemptReport, Forget, Go, Kill, Register, Report, Reregister, Welcome
+from gsched.wire.nodes import (
+    AttemptReport,
+    Forget,
+    Go,
+    Kill,
+    Notify,
+    Register,
+    Report,
+    Reregister,
+    Signal,
+    Welcome,
+)
 
 if TYPE_CHECKING:
     from gsched.ledger.ledger import Ledger
@@ -101,6 +112,23 @@ def _register(led: Ledger, name: str, msg: Register, now: float, out: Outcome) -
             suspend.tell(led, job, now, out, name)
             preempt.tell(led, job, name, now, out)
             steps.tell(led, job, name, now, out)
+    early, live.early = live.early, []
+    for order in early:
+        if _is_due(led, name, order):
+            led.order(name, order, now, out)
+
+
+def _is_due(led: Ledger, name: str, order: Signal | Notify) -> bool:
+    """Whether what waited for a node's registration still has somebody to go to."""
+    job = led.jobs.get(order.job_id)
+    if job is None or job.id not in led.parts[name] or job.finished:
+        return False
+    if isinstance(order, Signal) and order.step is not None:
+        step = led.steps.get(job.id, {}).get(order.step)
+        if step is None or step.ends:
+            # It has ended, or is told to end in any case.
+            return False
+    return job.attempt == order.attempt
 
 
 def _welcome(led: Ledger, msg: Register) -> Welcome:

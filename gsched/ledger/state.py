@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from gsched.wire.messages import Reply
-from gsched.wire.nodes import Order
+from gsched.wire.nodes import Notify, Order, Signal
 
 FORMAT = 1
 
@@ -58,6 +58,8 @@ class NodeLive:
     seen: int = 0
     #: orders not yet seen by the node, oldest first, with the time they were sent
     unacked: deque[tuple[Order, float]] = field(default_factory=deque)
+    #: signals and lines for its jobs from before its registration, which no report would bring back
+    early: list[Signal | Notify] = field(default_factory=list)
     #: attempts whose kill this session has received or will receive
     kill_sent: set[tuple[int, int]] = field(default_factory=set)
     #: attempts whose fault of the node was heard

@@ -339,12 +339,35 @@ def test_the_end_of_a_step_is_ordered_again() -> None:
     assert signals(bench, job.batch_host) == []
     for part in job.alloc:
         bench.register(part.node, [at(job, Phase.RUNNING)], session=f"{part.node}.again")
-    # Signals that do not end it for certain are the affair of whoever sends them, as ever.
-    assert signals(bench, job.batch_host) == [(0, "steps", 0), (0, "steps", 3)]
+    assert signals(bench, job.batch_host) == [
+        (0, "steps", 0), (0, "steps", 3), (10, "steps", 1), (15, "steps", 2),
+    ]  # fmt: skip
     assert signals(bench, job.alloc[1].node) == []
-    tell(bench, job, *(over(job, number, 1) for number in range(4)))
+    # Ends are ordered until they have come; of other signals nobody knows whether they were sent.
     bench.register(job.batch_host, [at(job, Phase.RUNNING)], session="once.more")
-    assert len(signals(bench, job.batch_host)) == 2
+    assert signals(bench, job.batch_host)[4:] == [(0, "steps", 0), (0, "steps", 3)]
+    tell(bench, job, *(over(job, number, 1) for number in range(4)))
+    bench.register(job.batch_host, [at(job, Phase.RUNNING)], session="the.last")
+    assert len(signals(bench, job.batch_host)) == 6
+
+
+def test_signals_wait_for_a_node_that_has_not_registered() -> None:
+    """scancel -s USR1 has said that all is well: the controller has just been started, and its
+    nodes come back in a moment."""
+    bench = Bench(ACCOUNTING)
+    jobs = [running(bench, shape=Shape(nodelist=(f"node{n}",))) for n in (1, 2)]
+    for job in jobs:
+        bench.led.live[job.batch_host].session = ""
+        bench.write(CancelJobs([str(job.id)], 10))
+        assert signals(bench, job.batch_host) == []
+    gone, there = jobs
+    bench.write(CancelJobs([str(gone.id)]))
+    for job in jobs:
+        bench.register(job.batch_host, [at(job, Phase.RUNNING)], session=f"{job.batch_host}.again")
+    assert signals(bench, there.batch_host) == [(10, "all", None)]
+    assert signals(bench, gone.batch_host) == []
+    bench.register(there.batch_host, [at(there, Phase.RUNNING)], session="once.more")
+    assert len(signals(bench, there.batch_host)) == 1
 
 
 def test_steps_that_cannot_be_cancelled() -> None:
