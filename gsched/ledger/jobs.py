@@ -288,7 +288,7 @@ def _share_ended(
                 led.put_job(member, out)
             job.usage = Usage(rep.user_ms, rep.system_ms, rep.max_rss_kb)
         if not job.finished:
-            if rep.cause == "preempted" and job.way is not None:
+            if rep.cause == "preempted":
                 preempt.finish(led, job, now, out)
                 return
             state, reason = _verdict_of_end(rep)
@@ -298,7 +298,7 @@ def _share_ended(
                 node_failed(led, job, part.node, now, out)
             else:
                 end(led, job, state, reason, now, out)
-    elif rep.cause == "preempted" and job.way is not None:
+    elif rep.cause == "preempted":
         preempt.finish(led, job, now, out)
     elif not job.finished:
         # Another node's share came to an end that nobody asked for: it was lost there.

@@ -129,13 +129,18 @@ def _mark(led: Ledger, victim: Job, one: Victim, by: Job, now: float) -> None:
 
 
 def tell(led: Ledger, victim: Job, node: str, now: float, out: Outcome) -> None:
-    """Orders a node to warn its share; again when it has registered anew."""
-    way = victim.way
+    """Orders a node to warn its share; again when it has registered anew. Of one that makes way for
+    nobody it may have missed that it need not any more."""
+    way, known = victim.way, led.rules()
     part = next((each for each in victim.alloc if each.node == node), None)
-    if way is None or part is None or part.phase >= Phase.ENDED:
+    if part is None or part.phase >= Phase.ENDED:
+        return
+    if way is None:
+        if known.kind or known.guarantees:
+            led.order(node, Preempt(0, victim.id, victim.attempt, SPARED), now, out)
         return
     left = max(0, way.until - int(now))
-    user_signal = led.rules().options.send_user_signal
+    user_signal = known.options.send_user_signal
     signum = victim.spec.signal_num if user_signal else 0
     batch = bool(signum) and victim.spec.signal_batch
     order = Preempt(0, victim.id, victim.attempt, left, signum, batch, way.mode, way.kind)
@@ -143,12 +148,17 @@ def tell(led: Ledger, victim: Job, node: str, now: float, out: Outcome) -> None:
 
 
 def finish(led: Ledger, victim: Job, now: float, out: Outcome) -> None:
-    """A job that makes way ends now: queued again, or for good."""
+    """A job that makes way ends now: queued again, or for good. So does one that its node has ended
+    for that before it heard that the job need not make way any more."""
     way = victim.way
-    if way is None or victim.finished:
+    if victim.finished:
         return
     victim.preempt_time = int(now)
-    victim.requeue_after = way.mode == REQUEUE
+    if way is None:
+        victim.preempted += 1
+        victim.requeue_after = jobs.may_requeue(led, victim)
+    else:
+        victim.requeue_after = way.mode == REQUEUE
     victim.hold_after = False
     victim.requeue_wait, victim.hold_reason = 0, ""
     jobs.end(led, victim, JobState.PREEMPTED, "", now, out, cause="preempted")
