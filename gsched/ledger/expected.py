@@ -86,12 +86,25 @@ class _Ahead:
         return max(0.0, job.end_time - self._now)
 
     def end(self, job: Job) -> float:
-        known = self._known.get(job.id)
-        if known is None:
-            # Meanwhile, for whoever comes back to it.
-            self._known[job.id] = job.end_time or math.inf
-            known = self._known[job.id] = self._end(job)
-        return known
+        if job.id not in self._known:
+            for one in self._in_order(job):
+                self._known[one.id] = self._end(one)
+        return self._known[job.id]
+
+    def _in_order(self, job: Job) -> list[Job]:
+        """A job, and before it all that it stands still for, by however many others, each after
+        those that go before it. A loop: such a chain may be as long as a node has memory for."""
+        found, todo = {job.id: job}, [job]
+        while todo:
+            one = todo.pop()
+            for other, _ in self._beside(one) if one.paused and not one.finished else ():
+                new = other.id not in found and other.id not in self._known
+                if new and self._above(other, one):
+                    found[other.id] = other
+                    todo.append(other)
+        return sorted(
+            found.values(), key=lambda one: (bool(one.paused and not one.finished), -one.turn)
+        )
 
     def _end(self, job: Job) -> float:
         if job.paused and not job.finished:
