@@ -118,17 +118,21 @@ class Quota:
         root = book.account(ROOT)
         if not self.names or root is None:
             return
-        self._plant(root, False)
+        self._plant(root)
         for one in work:
             self.put(one)
 
-    def _plant(self, assoc: Assoc, asked: bool) -> None:
-        below = [one for one in self._book.below(assoc.account) if one.is_account]
-        children = [one.account for one in below]
-        self._places[assoc.account] = _Place(assoc, children, asked, {}, [], set(), {})
-        self._dirty.add(assoc.account)
-        for one in below:
-            self._plant(one, asked or bool(assoc.guarantee))
+    def _plant(self, root: Assoc) -> None:
+        """The tree, each account before those below it. A loop: it may be deep."""
+        todo = [(root, False)]
+        while todo:
+            assoc, asked = todo.pop()
+            below = [one for one in self._book.below(assoc.account) if one.is_account]
+            children = [one.account for one in below]
+            self._places[assoc.account] = _Place(assoc, children, asked, {}, [], set(), {})
+            self._dirty.add(assoc.account)
+            asked = asked or bool(assoc.guarantee)
+            todo += [(one, asked) for one in reversed(below)]
 
     def put(self, work: Work) -> None:
         """A job runs, or what it holds has changed."""

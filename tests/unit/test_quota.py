@@ -228,3 +228,11 @@ def test_counted_job_by_job_it_is_the_same(
         assert quota.standing == again.standing
         assert quota.guaranteed() == again.guaranteed()
         assert quota.order(account, {GPU: 1}) == again.order(account, {GPU: 1})
+
+
+def test_a_tree_of_any_depth() -> None:
+    """Nothing bounds how deep accounts lie below each other."""
+    deep = 1200
+    rows = [(f"a{n}", f"a{n - 1}" if n else ROOT, None if n else 8) for n in range(deep)]
+    quota = Quota(accounts(*rows), [work(1, f"a{deep - 1}", 3, 0)])
+    assert quota.standing["a0", GPU].own == 3
