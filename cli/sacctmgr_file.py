@@ -194,28 +194,32 @@ _LINE = re.compile(r"\s*(#\s?QOS|Cluster|Parent|Account|Project|User)\s+-\s+(.*)
 def _parts(text: str, number: int) -> list[str]:
     """A line at its colons, but not those between quotes or in a TRES (gres/gpu:h100=4)."""
     parts: list[str] = []
-    now, quote = "", ""
+    # Which of them end with a quote: what was in it is never the begin of what follows.
+    closed: list[bool] = []
+    now, quote, ended = "", "", False
     for letter in text:
         if quote:
             if letter == quote:
-                quote = ""
+                quote, ended = "", True
             else:
                 now += letter
         elif letter in "'\"":
             quote = letter
         elif letter == ":":
             parts.append(now)
-            now = ""
+            closed.append(ended)
+            now, ended = "", False
         else:
             now += letter
+            ended = False
     if quote:
         raise Stop(1, f" line({number}) A quote is not closed\n")
     parts.append(now)
     whole: list[str] = parts[:1]
-    for part in parts[1:]:
+    for part, over in zip(parts[1:], closed, strict=True):
         # The type of a generic resource, or a time: the part before is not over yet.
         before = whole[-1] if len(whole) > 1 else ""
-        if re.search(r"gres/[^=,]*\Z", before) or re.match(r"[0-9]", part):
+        if not over and (re.search(r"gres/[^=,]*\Z", before) or re.match(r"[0-9]", part)):
             whole[-1] += f":{part}"
         else:
             whole.append(part)

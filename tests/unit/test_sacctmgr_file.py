@@ -217,3 +217,14 @@ def test_loading_ones_own_dump_changes_nothing(tmp_path: Path) -> None:
     made.do(f"dump peer file={path}")
     assert "Cluster - 'peer':Classification='Capability'" in path.read_text()
     assert made.do(f"-i load {path}") == "For cluster peer\n Nothing new added.\n"
+
+
+def test_what_follows_a_text_that_ends_like_a_gpu_is_a_setting_of_its_own() -> None:
+    line = "Account - 'bio':Description='has gres/gpu':Organization='life':GrpTRES=gres/gpu:h100=4"
+    (account,) = sacctmgr_file.Loaded(line).changes()
+    assert account.settings == [
+        ("Description", "=", "has gres/gpu"),
+        ("Organization", "=", "life"),
+        ("GrpTRES", "=", "gres/gpu:h100=4"),
+        ("parent", "=", "root"),
+    ]
