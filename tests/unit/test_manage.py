@@ -420,3 +420,8 @@ def test_changed_limits_act_at_once() -> None:
     ok(ask(made, op("modify", "account", "physics", grpjobs="2")))
     made.schedule()
     assert second.alloc
+
+
+def test_a_user_gets_his_limits_and_his_new_name_in_one_command(bench: Bench) -> None:
+    ok(ask(bench, op("modify", "user", "kim", newname="sam", maxjobs="5")))
+    assert assoc(bench, "optics", "sam").max_jobs == 5

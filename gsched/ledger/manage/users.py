@@ -227,15 +227,23 @@ def modify(work: Work, op: PolicyOp) -> None:
     touched = False
     if "rawusage" in own:
         touched = _reset(work, op, own.pop("rawusage"))
+    # Before the user's new name: the conditions name him as he is called now.
+    first = bool(settings) and "newname" in own
+    if first:
+        touched |= _limits(work, op, settings)
     if own:
         touched |= _modify_users(work, op, own)
-    if settings:
-        found = associations(work, op.where)
-        for assoc in found:
-            _assoc(work, assoc, settings)
-        touched |= bool(found)
+    if settings and not first:
+        touched |= _limits(work, op, settings)
     if not touched:
         raise No(" Nothing modified\n", UNCHANGED)
+
+
+def _limits(work: Work, op: PolicyOp, settings: limits.Settings) -> bool:
+    found = associations(work, op.where)
+    for assoc in found:
+        _assoc(work, assoc, settings)
+    return bool(found)
 
 
 def _assoc(work: Work, assoc: Assoc, settings: limits.Settings) -> None:
