@@ -425,3 +425,12 @@ def test_changed_limits_act_at_once() -> None:
 def test_a_user_gets_his_limits_and_his_new_name_in_one_command(bench: Bench) -> None:
     ok(ask(bench, op("modify", "user", "kim", newname="sam", maxjobs="5")))
     assert assoc(bench, "optics", "sam").max_jobs == 5
+
+
+def test_an_operator_comes_to_no_administrators_rights_by_a_name(bench: Bench) -> None:
+    ok(ask(bench, op("modify", "user", "kim", adminlevel="Administrator")))
+    ok(ask(bench, op("modify", "user", "lee", adminlevel="Operator")))
+    answer = ask(bench, op("modify", "user", "kim", newname="sam"), user="lee", uid=1001)
+    assert "Access/permission denied" in no(answer)
+    assert "sam" not in bench.led.book.users
+    ok(ask(bench, op("modify", "user", "pat", newname="sam"), user="lee", uid=1001))

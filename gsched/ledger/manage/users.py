@@ -324,6 +324,9 @@ def _may_modify(work: Work, user: User, own: dict[str, str]) -> None:
         if not work.operator:
             raise limits.denied("Only admins can set an admin level")
         raise _super()
+    if "newname" in own and user.admin_level != "None" and not work.admin:
+        # Who bears the new name would have the level.
+        raise limits.denied("Only admins can rename a user who has an admin level")
     if work.operator:
         return
     harmless = not {"newname", "adminlevel"} & own.keys()
