@@ -9,7 +9,7 @@ association for itself. Both take shares from the book and usage as billing-seco
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,9 +102,20 @@ class _Tree:
             one.effective = one.raw_usage / above.raw_usage if above.raw_usage > 0 else 0.0
             one.level = _level(one.norm_shares, one.effective)
 
-    def rank(self, accounts: list[int], place: int = 0) -> None:
-        """Gives all users below tied accounts their places, as one list of children. The best of
-        them get `place`, where that was given to users who tie with the accounts."""
+    def rank(self, accounts: list[int]) -> None:
+        """Gives all users below tied accounts their places. A loop: the tree may be deep."""
+        todo = [self._places(accounts, 0)]
+        while todo:
+            below = next(todo[-1], None)
+            if below is None:
+                todo.pop()
+            else:
+                todo.append(self._places(*below))
+
+    def _places(self, accounts: list[int], place: int) -> Iterator[tuple[list[int], int]]:
+        """Gives the users right below tied accounts, one list of children, their places; those of
+        each yielded list of tied accounts come before it goes on. The best of them get `place`,
+        where that was given to users who tie with the accounts."""
         children = [child for one in accounts for child in self._children.get(one, ())]
         key = {child: self._key(child) for child in children}
         children.sort(key=lambda child: (-key[child], not self._is_user(child), child))
@@ -122,7 +133,7 @@ class _Tree:
             self._left -= len(users)
             below = [child for child in tied if not self._is_user(child)]
             if below:
-                self.rank(below, place if users or self._left != place else 0)
+                yield below, place if users or self._left != place else 0
             place = 0
             first = last
 
@@ -145,19 +156,22 @@ def _standings(book: Book, usage: Mapping[int, float], root: Assoc) -> dict[int,
     found: dict[int, Standing] = {}
     whole = usage.get(root.id, 0.0)
 
-    def walk(assoc: Assoc, above: int, depth: int) -> None:
+    todo = [(root, 0, 0)]
+    while todo:
+        assoc, above, depth = todo.pop()
         raw = max(0.0, usage.get(assoc.id, 0.0))
         one = Standing(assoc, above, depth, raw_usage=raw)
         one.norm_usage = raw / whole if whole > 0 else 0.0
         found[assoc.id] = one
         if not assoc.is_account:
-            return
+            continue
         # The children of an account with fairshare=parent are its parent's.
         looked_through = assoc.shares == SHARES_PARENT and above
-        for child in book.below(assoc.account):
-            walk(child, above if looked_through else assoc.id, depth + 1)
-
-    walk(root, 0, 0)
+        below = [
+            (child, above if looked_through else assoc.id, depth + 1)
+            for child in book.below(assoc.account)
+        ]
+        todo += reversed(below)
     return found
 
 

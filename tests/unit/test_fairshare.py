@@ -134,6 +134,19 @@ def test_an_account_with_parent_is_looked_through() -> None:
     assert found[2].level == 0.5
 
 
+def test_a_deep_tree() -> None:
+    """Nothing bounds how deep accounts lie below each other. Of two users the one at its end has
+    used nothing, and comes first."""
+    deep = 3000
+    made = Book(Book().first)
+    for n in range(deep):
+        made.put(Assoc(10 + n, f"a{n}", parent=f"a{n - 1}" if n else "root"))
+    made.put(Assoc(9, f"a{deep - 1}", "kim"))
+    found = fair_tree(made, {1: 50.0, 2: 50.0})
+    assert (found[9].factor, found[2].factor) == (1.0, 0.5)
+    assert len(classic(made, {1: 50.0, 2: 50.0})) == deep + 3
+
+
 def test_levels() -> None:
     found = fair_tree(book(), {})
     assert found[3].level == INFINITE
