@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gsched.model.why import Cause
 
-#: a time in words
+#: epoch seconds as text
 When = Callable[[int], str]
 
 

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator
 
 from gsched.model.why import Away, Cause, JobRef, Kept, Lack, Place, Rank, Why
 from gsched.units import format_limit, format_memory_short
+from gsched_cli.why_common import When
 from gsched_cli.why_preempt import CAUSES as PREEMPTION
 from gsched_cli.why_still import CAUSES as STILL
-
-#: epoch seconds as text
-When = Callable[[int], str]
 
 
 def headline(why: Why) -> str:

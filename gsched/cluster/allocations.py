@@ -11,7 +11,7 @@ from gsched.cluster.nodes import Nodes
 from gsched.cluster.windows import GUARD, Windows
 from gsched.cpuset import pick_cpus
 from gsched.licenses import Licenses
-from gsched.model import Job, NodeAlloc, Phase
+from gsched.model import Job, NodeAlloc
 
 
 class Allocations:
@@ -50,9 +50,7 @@ class Allocations:
     def restore(self, job: Job) -> None:
         """Takes over what a loaded job holds, as it is recorded; of one that stands still its
         memory alone (see take_back)."""
-        open_parts = [
-            p for p in job.alloc if p.phase < Phase.RELEASED and p.node in self._nodes.index
-        ]
+        open_parts = [part for part in job.unreleased if part.node in self._nodes.index]
         key = self._new_key()
         rows = [self._row(part) for part in open_parts]
         if job.paused:

@@ -64,6 +64,11 @@ def _time(at: float) -> int:
     return 0 if at == math.inf else int(at)
 
 
+def _still(job: Job) -> bool:
+    """Whether it stands still for another."""
+    return bool(job.paused) and not job.finished
+
+
 def _on(job: Job, name: str) -> NodeAlloc:
     return next(part for part in job.alloc if part.node == name)
 
@@ -97,17 +102,15 @@ class _Ahead:
         found, todo = {job.id: job}, [job]
         while todo:
             one = todo.pop()
-            for other, _ in self._beside(one) if one.paused and not one.finished else ():
+            for other, _ in self._beside(one) if _still(one) else ():
                 new = other.id not in found and other.id not in self._known
                 if new and self._above(other, one):
                     found[other.id] = other
                     todo.append(other)
-        return sorted(
-            found.values(), key=lambda one: (bool(one.paused and not one.finished), -one.turn)
-        )
+        return sorted(found.values(), key=lambda one: (_still(one), -one.turn))
 
     def _end(self, job: Job) -> float:
-        if job.paused and not job.finished:
+        if _still(job):
             over = [self.end(other) for other, _ in self._beside(job) if self._above(other, job)]
             return max([self._now, *over]) + self._left(job)
         if not self._turns or job.finished or not slices.takes_turns(self._led, job):
@@ -133,7 +136,7 @@ class _Ahead:
             return []
         found: dict[str, float] = {}
         for other, name in self._beside(job):
-            if other.paused and not other.finished:
+            if _still(other):
                 found[name] = max(found.get(name, 0), self.end(other))
         return [(name, at) for name, at in found.items() if at > self.end(job)]
 

@@ -59,7 +59,7 @@ def move(job: Job, new: JobState) -> None:
 
 def allocated(job: Job) -> bool:
     """True while some node has not given its share back."""
-    return any(part.phase < Phase.RELEASED for part in job.alloc)
+    return bool(job.unreleased)
 
 
 # ---- start ----------------------------------------------------------------------------------

@@ -293,7 +293,7 @@ class Ledger:
             if any(dep.minutes for dep in job.deps):
                 heapq.heappush(self.timed, (0, job.id))
             return
-        open_parts = [p for p in job.alloc if p.phase < Phase.RELEASED and p.node in self.parts]
+        open_parts = [part for part in job.unreleased if part.node in self.parts]
         if open_parts:
             self.cluster.restore(job)
             arrays.count_change(self, job, +1)

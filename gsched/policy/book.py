@@ -209,16 +209,15 @@ class Book:
         return [self.assocs[one] for one in sorted(self._of_user.get(user, ()))]
 
     def subtree(self, account: str) -> Iterator[Assoc]:
-        """An account's association and all below it, parents first."""
+        """An account's association and all below it, parents first. A loop: accounts may lie below
+        each other however deep. Cost: so many."""
         own = self.account(account)
-        if own is None:
-            return
-        yield own
-        for one in self.below(account):
+        todo = [own] if own is not None else []
+        while todo:
+            one = todo.pop()
+            yield one
             if one.is_account:
-                yield from self.subtree(one.account)
-            else:
-                yield one
+                todo += reversed(self.below(one.account))
 
     def effective(self, assoc: Assoc) -> Assoc:
         """It with the limits and QOS that it inherits where it says nothing itself. Grp* limits are

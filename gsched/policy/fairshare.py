@@ -156,22 +156,18 @@ def _standings(book: Book, usage: Mapping[int, float], root: Assoc) -> dict[int,
     found: dict[int, Standing] = {}
     whole = usage.get(root.id, 0.0)
 
-    todo = [(root, 0, 0)]
-    while todo:
-        assoc, above, depth = todo.pop()
+    for assoc in book.subtree(root.account):
+        above = depth = 0
+        parent = book.parent(assoc)
+        if parent is not None:
+            over = found[parent.id]
+            # The children of an account with fairshare=parent are its parent's.
+            looked_through = parent.shares == SHARES_PARENT and over.above
+            above, depth = over.above if looked_through else parent.id, over.depth + 1
         raw = max(0.0, usage.get(assoc.id, 0.0))
         one = Standing(assoc, above, depth, raw_usage=raw)
         one.norm_usage = raw / whole if whole > 0 else 0.0
         found[assoc.id] = one
-        if not assoc.is_account:
-            continue
-        # The children of an account with fairshare=parent are its parent's.
-        looked_through = assoc.shares == SHARES_PARENT and above
-        below = [
-            (child, above if looked_through else assoc.id, depth + 1)
-            for child in book.below(assoc.account)
-        ]
-        todo += reversed(below)
     return found
 
 

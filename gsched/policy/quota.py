@@ -118,21 +118,20 @@ class Quota:
         root = book.account(ROOT)
         if not self.names or root is None:
             return
-        self._plant(root)
+        self._plant()
         for one in work:
             self.put(one)
 
-    def _plant(self, root: Assoc) -> None:
-        """The tree, each account before those below it. A loop: it may be deep."""
-        todo = [(root, False)]
-        while todo:
-            assoc, asked = todo.pop()
-            below = [one for one in self._book.below(assoc.account) if one.is_account]
-            children = [one.account for one in below]
+    def _plant(self) -> None:
+        """The tree, each account before those below it."""
+        for assoc in self._book.subtree(ROOT):
+            if not assoc.is_account:
+                continue
+            children = [one.account for one in self._book.below(assoc.account) if one.is_account]
+            above = self._places.get(assoc.parent)
+            asked = above is not None and (above.asked or bool(above.assoc.guarantee))
             self._places[assoc.account] = _Place(assoc, children, asked, {}, [], set(), {})
             self._dirty.add(assoc.account)
-            asked = asked or bool(assoc.guarantee)
-            todo += [(one, asked) for one in reversed(below)]
 
     def put(self, work: Work) -> None:
         """A job runs, or what it holds has changed."""
@@ -413,9 +412,19 @@ def lender(book: Book, account: str, name: str) -> str:
 
 def promised(book: Book, assoc: Assoc, name: str) -> int:
     """What an account may use at any time: its guarantee, or what those below it have together."""
-    own = assoc.guarantee.get(name)
-    if own is not None:
-        return own
+    found, todo = 0, [assoc]
+    while todo:
+        one = todo.pop()
+        own = one.guarantee.get(name)
+        if own is not None:
+            found += own
+        else:
+            todo += [child for child in book.below(one.account) if child.is_account]
+    return found
+
+
+def promised_below(book: Book, assoc: Assoc, name: str) -> int:
+    """What the accounts below one may use at any time, together."""
     return sum(promised(book, one, name) for one in book.below(assoc.account) if one.is_account)
 
 
@@ -436,8 +445,7 @@ def broken_promise(book: Book, total: Mapping[str, int]) -> str:
         if not assoc.is_account:
             continue
         for name in _named(assoc):
-            children = [one for one in book.below(assoc.account) if one.is_account]
-            below = sum(promised(book, one, name) for one in children)
+            below = promised_below(book, assoc, name)
             own = assoc.guarantee.get(name)
             if own is not None and below > own:
                 return (
@@ -463,4 +471,5 @@ __all__ = [
     "lenders",
     "names",
     "promised",
+    "promised_below",
 ]

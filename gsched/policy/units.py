@@ -30,6 +30,7 @@ from gsched.config import PartitionConfig
 from gsched.model import Job
 from gsched.model.policy import Assoc
 from gsched.policy.book import Book
+from gsched.policy.quota import promised_below
 
 #: the place of a job in the order of all, the first one lowest
 Rank = tuple[int, int, int]
@@ -95,18 +96,11 @@ def pools(book: Book) -> dict[str, Pool]:
     for one in book.assocs.values():
         if not (one.is_account and one.guarantee_unit and one.guarantee):
             continue
-        left = {name: count - sum(_below(book, one, name)) for name, count in one.guarantee.items()}
+        left = {
+            name: count - promised_below(book, one, name) for name, count in one.guarantee.items()
+        }
         found[one.account] = Pool(one.account, one.guarantee_unit, left)
     return found
-
-
-def _below(book: Book, assoc: Assoc, name: str) -> Iterable[int]:
-    """What the accounts below one are guaranteed of a TRES, each with what is below it."""
-    for child in book.below(assoc.account):
-        if not child.is_account:
-            continue
-        own = child.guarantee.get(name)
-        yield own if own is not None else sum(_below(book, child, name))
 
 
 # ---- promises ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gsched.model.policy import ROOT, Account, Assoc
 from gsched.policy import Book
-from gsched.policy.quota import Quota, Work, broken_promise, lender
+from gsched.policy.quota import Quota, Work, broken_promise, lender, promised_below
 
 GPU = "gres/gpu"
 
@@ -236,3 +236,7 @@ def test_a_tree_of_any_depth() -> None:
     rows = [(f"a{n}", f"a{n - 1}" if n else ROOT, None if n else 8) for n in range(deep)]
     quota = Quota(accounts(*rows), [work(1, f"a{deep - 1}", 3, 0)])
     assert quota.standing["a0", GPU].own == 3
+    book = accounts(*rows, (f"a{deep}", f"a{deep - 1}", 5))
+    assert len(list(book.subtree(ROOT))) == len(book.assocs)
+    above = book.account("a1")
+    assert above is not None and promised_below(book, above, GPU) == 5
